@@ -1,0 +1,77 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attention/method.h"
+
+namespace focus {
+
+/// What every family has, read from config.json. Family-specific fields stay in the family's file.
+struct ModelConfig {
+  std::string model_type;
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t num_layers = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t max_positions = 0;  ///< Longest sequence the position encoding was made for.
+  std::optional<int64_t> bos_id;
+  std::vector<int64_t> eos_ids;  ///< Union of config.json and generation_config.json.
+};
+
+/// Caches of all layers of one generation or chunked pass.
+using ModelCache = std::vector<std::unique_ptr<LayerCache>>;
+
+/// Optional inputs of a forward pass.
+struct ForwardOptions {
+  ModelCache* cache = nullptr;               ///< Null: the ids are the whole sequence.
+  std::optional<at::Tensor> document_start;  ///< int32 [B, Tk], see AttentionParams; positions restart with each document.
+};
+
+/// A decoder-only language model of some family. Weights are ordinary tensors; gradients flow if they are asked for.
+class CausalLM {
+ public:
+  virtual ~CausalLM() = default;
+  virtual const ModelConfig& config() const = 0;
+  /// Token (and learned position) embeddings: ids int64 [B, T], positions int64 [B, T] -> [B, T, d].
+  virtual at::Tensor embed(const at::Tensor& ids, const at::Tensor& positions) const = 0;
+  /// Block `layer` with its residual connections: x [B, T, d] -> [B, T, d].
+  virtual at::Tensor block(int64_t layer, const at::Tensor& x, const at::Tensor& positions, AttentionMethod& method,
+                           const ForwardOptions& options) const = 0;
+  /// Final norm: [B, T, d] -> [B, T, d].
+  virtual at::Tensor final_norm(const at::Tensor& x) const = 0;
+  /// Output head on normalised states: [..., d] -> [..., V].
+  virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
+  /// All weights by their Hugging Face names (views, not copies).
+  virtual const std::vector<std::pair<std::string, at::Tensor>>& parameters() const = 0;
+
+  /// Positions int64 [B, T] that the options imply: after the cache, restarting with each document.
+  at::Tensor positions(const at::Tensor& ids, const ForwardOptions& options) const;
+  /// ids int64 [B, T] -> final normalised states [B, T, d].
+  at::Tensor forward(const at::Tensor& ids, AttentionMethod& method, const ForwardOptions& options = {}) const;
+  /// One cache per layer with room for `capacity` tokens.
+  ModelCache make_cache(const AttentionMethod& method, int64_t batch, int64_t capacity) const;
+};
+
+struct LoadOptions {
+  std::optional<at::ScalarType> dtype;  ///< Absent: as stored.
+  at::Device device = at::kCPU;
+};
+
+/// Loads a Hugging Face folder by the `model_type` of its config.json.
+/// Throws Error naming: unknown architecture (and the known ones), missing, unused or mis-shaped weights, unknown dtype.
+std::unique_ptr<CausalLM> load_model(const std::filesystem::path& folder, const LoadOptions& options = {});
+
+/// A short hash (16 hex digits) of architecture, dimensions and a sample of every weight; the same for the same model whatever its
+/// sharding or storage dtype is not required: the dtype counts. Saved in adapters to recognise the base model.
+std::string model_fingerprint(const CausalLM& model);
+
+}  // namespace focus
