@@ -49,6 +49,12 @@ function(focus_layer name)
   target_link_libraries(focus PRIVATE ${ARG_LIBRARIES})
 endfunction()
 
+# A precompiled header serves only targets with its own code model, and CMake compiles executables as -fPIE.
+function(focus_executable target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
+endfunction()
+
 # focus_tests(<name> [TORCH] SOURCES <files...> [LABELS <labels...>] [TIMEOUT <seconds>]): one test program of a folder.
 function(focus_tests name)
   if(NOT FOCUS_BUILD_TESTS)
@@ -56,6 +62,7 @@ function(focus_tests name)
   endif()
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   add_executable(${name}_test ${ARG_SOURCES})
+  focus_executable(${name}_test)
   target_link_libraries(${name}_test PRIVATE focus_settings focus GTest::gtest
     GTest::gmock GTest::gtest_main rapidcheck ${ARG_LIBRARIES})
   target_compile_definitions(${name}_test PRIVATE FOCUS_SOURCE_DIR="${CMAKE_SOURCE_DIR}")

@@ -1,0 +1,69 @@
+#include "base/run_options.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace focus {
+
+void CommonOptions::declare(OptionTable& table, unsigned flags) {
+  table.section("Model and data");
+  if (flags & kModelFlags) {
+    Option& option = table.add("model", &model, "folder of the model in Hugging Face form").value_name("DIR");
+    if (!(flags & kOptionalModel)) option.required();
+    table.add("dtype", &dtype, "convert the weights to this type")
+        .one_of({"float32", "bfloat16", "float16"})
+        .default_text("as stored");
+  }
+  if (flags & kAdapterFlag) {
+    table.add("adapter", &adapter, "folder of a trained adapter for this model").value_name("DIR");
+  }
+  if (flags & kDataFlags) {
+    table.add("data", &data, "text: .txt or .jsonl ({\"text\": ...}), also .gz, or a folder of such files")
+        .value_name("FILE|DIR")
+        .required();
+    table.add("keep-line-wraps", &keep_line_wraps,
+              "keep single line breaks of .txt files; by default lines inside a paragraph are joined by a space, since "
+              "books come wrapped at a fixed width");
+  }
+  if (flags & kOutFlag) table.add("out", &out, "folder for the results").value_name("DIR");
+  table.section("Run");
+  table.add("device", &device, "cpu, cuda or cuda:N").value_name("NAME");
+  table.add("threads", &threads, "CPU threads").at_least(1).at_most(4096).default_text("the CPUs this process may use");
+  if (flags & kSeedFlag) table.add("seed", &seed, "seed of everything random").at_least(0);
+  table.add("json", &json, "print JSON on standard output and nothing else").unrecorded();
+  table.add("quiet", &quiet, "no progress and no log below warnings").unrecorded();
+  table.add("verbose", &verbose, "log details").unrecorded();
+}
+
+void AttentionOptions::declare(OptionTable& table, const std::vector<std::string>& methods) {
+  table.section("Attention and groups");
+  if (!methods.empty()) table.add("method", &method, "attention method").one_of(methods);
+  table.add("groups", &groups, "lists of tokens a head (K)").value_name("K").at_least(1).at_most(4096);
+  table.add("groups-per-token", &groups_per_token, "lists that a query probes; with --symmetric groups a token joins")
+      .value_name("P")
+      .at_least(1)
+      .at_most(4096);
+  table.add("window", &window, "tokens at most this far back are always attended").value_name("W").at_least(0);
+  table.add("sinks", &sinks, "first tokens of a document that all attend").at_least(0).at_most(4096);
+  table.add("group-dim", &group_dim, "dimensions of the routing index").at_least(1).at_most(1024);
+  table.add("tau", &tau, "temperature of the group scores").above(0);
+  table.add("sinkhorn-iters", &sinkhorn_iters, "Sinkhorn rounds that balance the groups in training").at_least(0);
+  table.add("shared", &shared, "one set of lists a layer instead of one a KV head");
+  table.add("symmetric", &symmetric, "the paper's form: a token joins its groups both as query and as key");
+  table.add("global-group", &global_group,
+            "let the list that every query probes take learned keys, not only the sinks");
+  table.add("routing", &routing, "causal, or the paper's batch Sinkhorn, which lets later tokens change earlier ones")
+      .one_of({"causal", "paper"});
+}
+
+void AttentionOptions::resolve(const OptionTable& table) {
+  if (symmetric && !table.given("groups")) groups = 8;
+  if (symmetric && !table.given("groups-per-token")) groups_per_token = 1;
+  if (!table.given("groups-per-token")) groups_per_token = std::min(groups_per_token, groups);
+  if (groups_per_token > groups) {
+    fail_usage("--groups-per-token {}: expected at most the number of groups, {}", groups_per_token, groups);
+  }
+}
+
+}  // namespace focus
