@@ -1,0 +1,18 @@
+#include "kernels/cpu/tiled_attention.h"
+
+namespace focus::kernels::cpu {
+
+namespace {
+
+bool supports(const AttentionProblem& problem) {
+  const at::ScalarType type = problem.q.scalar_type();
+  return problem.q.device().is_cpu() && (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
+}
+
+}  // namespace
+
+AttentionKernel tiled_attention_kernel() {
+  return {"cpu-tiled", supports, tiled_forward, tiled_backward};
+}
+
+}  // namespace focus::kernels::cpu
