@@ -1,0 +1,181 @@
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace focus {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kChunk = size_t{1} << 20;
+
+std::string reason(int error) {
+  return std::strerror(error);
+}
+
+/// A file descriptor that is closed with its scope.
+class Descriptor {
+ public:
+  Descriptor(const fs::path& path, int flags, mode_t mode = 0)
+      : value_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  bool ok() const { return value_ >= 0; }
+  int get() const { return value_; }
+  /// Closes now; false (errno set) when the system reports a late write error.
+  bool close() { return ::close(std::exchange(value_, -1)) == 0; }
+
+ private:
+  int value_;
+};
+
+void require_regular(const fs::path& file) {
+  struct stat info {};
+  if (::stat(file.c_str(), &info) != 0) fail("cannot read {}: {}", file.string(), reason(errno));
+  if (S_ISDIR(info.st_mode)) fail("cannot read {}: it is a folder, expected a file", file.string());
+}
+
+fs::path beside(const fs::path& path, std::string_view kind) {
+  fs::path full = path;
+  if (!full.has_filename()) full = full.parent_path();
+  return full.parent_path() / fmt::format(".{}.{}-{}", full.filename().string(), kind, ::getpid());
+}
+
+bool sync_path(const fs::path& path) {
+  Descriptor descriptor(path, O_RDONLY);
+  // Some file systems cannot sync a folder and say EINVAL; nothing more can be done there.
+  return descriptor.ok() && (::fsync(descriptor.get()) == 0 || errno == EINVAL);
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& file) {
+  require_regular(file);
+  Descriptor descriptor(file, O_RDONLY);
+  if (!descriptor.ok()) fail("cannot read {}: {}", file.string(), reason(errno));
+  std::string content;
+  struct stat info {};
+  if (::fstat(descriptor.get(), &info) == 0 && info.st_size > 0) content.reserve(static_cast<size_t>(info.st_size));
+  std::string chunk(kChunk, '\0');
+  while (true) {
+    const ssize_t count = ::read(descriptor.get(), chunk.data(), chunk.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("cannot read {}: {}", file.string(), reason(errno));
+    if (count == 0) return content;
+    content.append(chunk, 0, static_cast<size_t>(count));
+  }
+}
+
+std::string read_text_or_gzip(const fs::path& file) {
+  require_regular(file);
+  gzFile stream = gzopen(file.c_str(), "rbe");
+  if (stream == nullptr) fail("cannot read {}: {}", file.string(), reason(errno));
+  std::string content;
+  std::string chunk(kChunk, '\0');
+  int count = 0;
+  while ((count = gzread(stream, chunk.data(), static_cast<unsigned>(chunk.size()))) > 0) {
+    content.append(chunk, 0, static_cast<size_t>(count));
+  }
+  int code = Z_OK;
+  std::string message = gzerror(stream, &code);
+  if (code == Z_ERRNO) message = reason(errno);
+  gzclose(stream);
+  // A stream that ends early is only reported as Z_BUF_ERROR, after all its data were handed out.
+  if (code != Z_OK && code != Z_STREAM_END) {
+    fail("cannot read {}: damaged or cut-off gzip data after {} bytes of text ({})", file.string(), content.size(),
+         message);
+  }
+  return content;
+}
+
+void write_file_atomically(const fs::path& file, std::string_view content) {
+  const fs::path temporary = beside(file, "tmp");
+  auto give_up = [&](const char* step) {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    fail("cannot write {}: {}: {}", file.string(), step, reason(error));
+  };
+  Descriptor descriptor(temporary, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  if (!descriptor.ok()) give_up("create");
+  for (size_t done = 0; done < content.size();) {
+    const ssize_t count = ::write(descriptor.get(), content.data() + done, content.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) give_up("write");
+    done += static_cast<size_t>(count);
+  }
+  if (::fsync(descriptor.get()) != 0 && errno != EINVAL) give_up("fsync");
+  if (!descriptor.close()) give_up("close");
+  if (::rename(temporary.c_str(), file.c_str()) != 0) give_up("rename");
+  sync_path(folder_of(file));
+}
+
+void prepare_output_folder(const fs::path& folder, std::string_view what) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error && !fs::is_directory(folder)) {
+    fail("{} {}: cannot create the folder: {}", what, folder.string(), error.message());
+  }
+  const fs::path probe = folder / fmt::format(".focus-probe-{}", ::getpid());
+  Descriptor descriptor(probe, O_WRONLY | O_CREAT | O_EXCL, 0666);
+  if (!descriptor.ok()) fail("{} {}: cannot write in the folder: {}", what, folder.string(), reason(errno));
+  ::unlink(probe.c_str());
+}
+
+PendingFolder::PendingFolder(fs::path final_path) : final_(std::move(final_path)) {
+  if (!final_.has_filename()) final_ = final_.parent_path();
+  temporary_ = beside(final_, "tmp");
+  std::error_code error;
+  fs::remove_all(temporary_, error);
+  fs::create_directories(temporary_, error);
+  if (error) fail("cannot create {}: {}", temporary_.string(), error.message());
+}
+
+PendingFolder::~PendingFolder() {
+  std::error_code ignored;
+  if (!published_) fs::remove_all(temporary_, ignored);
+}
+
+void PendingFolder::publish() {
+  require(!published_, "{} is already published", final_.string());
+  for (const auto& entry : fs::recursive_directory_iterator(temporary_)) {
+    if (!sync_path(entry.path())) fail("cannot write {}: fsync: {}", entry.path().string(), reason(errno));
+  }
+  if (!sync_path(temporary_)) fail("cannot write {}: fsync: {}", temporary_.string(), reason(errno));
+  if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, final_.c_str(), RENAME_EXCHANGE) == 0) {
+    std::error_code ignored;
+    fs::remove_all(temporary_, ignored);
+  } else if (::rename(temporary_.c_str(), final_.c_str()) != 0) {
+    // Only where the file system has no exchange: move the former folder out of the way.
+    const fs::path former = beside(final_, "old");
+    if (errno != ENOTEMPTY && errno != EEXIST) fail("cannot write {}: rename: {}", final_.string(), reason(errno));
+    if (::rename(final_.c_str(), former.c_str()) != 0 || ::rename(temporary_.c_str(), final_.c_str()) != 0) {
+      const int error = errno;
+      ::rename(former.c_str(), final_.c_str());
+      fail("cannot write {}: rename: {}", final_.string(), reason(error));
+    }
+    std::error_code ignored;
+    fs::remove_all(former, ignored);
+  }
+  published_ = true;
+  sync_path(folder_of(final_));
+}
+
+}  // namespace focus

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace focus {
+
+/// The whole file. Throws Error with the path and the system's reason.
+std::string read_file(const std::filesystem::path& file);
+
+/// The whole file, unpacked if it is gzip data (whatever its name). Throws Error with the path when it cannot be read,
+/// is damaged or ends early.
+std::string read_text_or_gzip(const std::filesystem::path& file);
+
+/// Replaces or creates `file` so that a crash leaves the old content or the new, never a part: written to a temporary
+/// file in the same folder, fsync, rename. Throws Error (full disk, no permission ...) and leaves what was there.
+void write_file_atomically(const std::filesystem::path& file, std::string_view content);
+
+/// Creates the folder with its parents if need be and makes sure that files can be written in it, so that a long run
+/// does not fail at its end. `what` names it in the Error, such as "--out".
+void prepare_output_folder(const std::filesystem::path& folder, std::string_view what);
+
+/// A folder that appears under its final name only when it is complete: filled under a temporary name beside it,
+/// flushed to disk and renamed by publish(). A former folder of that name is replaced in one step. Without publish() it
+/// is removed.
+class PendingFolder {
+ public:
+  /// Creates the temporary folder (and missing parents). Throws Error.
+  explicit PendingFolder(std::filesystem::path final_path);
+  ~PendingFolder();
+  PendingFolder(const PendingFolder&) = delete;
+  PendingFolder& operator=(const PendingFolder&) = delete;
+
+  /// Where to write.
+  const std::filesystem::path& path() const { return temporary_; }
+  /// Throws Error and keeps the former folder when a step fails.
+  void publish();
+
+ private:
+  std::filesystem::path final_;
+  std::filesystem::path temporary_;
+  bool published_ = false;
+};
+
+}  // namespace focus
