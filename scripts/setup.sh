@@ -10,7 +10,7 @@ exec </dev/null
 export DEBIAN_FRONTEND=noninteractive PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 packages=(build-essential cmake ninja-build ccache pkg-config python3-venv
-  libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libpcre2-dev libtomlplusplus-dev zlib1g-dev
+  libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libpcre2-dev libutf8proc-dev libtomlplusplus-dev zlib1g-dev
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev)
 summary_lines=()
 failures=0

@@ -15,8 +15,9 @@ namespace focus {
 /// `tokenizers` library. Immutable after loading; safe to share between threads.
 class Tokenizer {
  public:
-  /// Reads tokenizer.json (or tokenizer.json.gz) itself or inside the given folder. Throws Error naming the file and, for a
-  /// component type that is not known, that type.
+  /// Reads tokenizer.json (or tokenizer.json.gz) itself or inside the given folder. Throws Error naming the file and,
+  /// for a component type that is not known, that type. Settings for truncation and padding are not applied, as
+  /// `transformers` does not apply them either unless asked.
   static Tokenizer load(const std::filesystem::path& file_or_folder);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -27,10 +28,12 @@ class Tokenizer {
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
   /// Ids to text. Ids outside the vocabulary throw Error.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
+  /// One above the highest id.
   int32_t vocab_size() const;
   std::optional<int32_t> id_of(std::string_view token) const;
-  /// The token's own text, before any decoder.
+  /// The token's own text, before any decoder. Throws Error for an id outside the vocabulary.
   const std::string& token_of(int32_t id) const;
+  /// Whether the token is marked as special (decode leaves those out); false for an id outside the vocabulary.
   bool is_special(int32_t id) const;
 
  private:
@@ -41,19 +44,23 @@ class Tokenizer {
 };
 
 /// Decodes ids one at a time; never hands out half a character. The pieces joined equal Tokenizer::decode of all ids.
+/// Takes constant time an id. The tokenizer must outlive it.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens = true);
-  /// The text that became certain with this id, maybe empty.
+  StreamDecoder(StreamDecoder&&) noexcept;
+  StreamDecoder& operator=(StreamDecoder&&) noexcept;
+  ~StreamDecoder();
+
+  /// The text that became certain with this id, maybe empty. Throws Error for an id outside the vocabulary. Where a
+  /// decoder has ByteFallback, a run of byte tokens becomes certain when it ends.
   std::string push(int32_t id);
-  /// What is left at the end (an incomplete character becomes U+FFFD as in decode).
+  /// What is left at the end (an incomplete character becomes U+FFFD as in decode). A new text may follow.
   std::string finish();
 
  private:
-  const Tokenizer* tokenizer_;
-  bool skip_special_tokens_;
-  std::vector<int32_t> ids_;
-  size_t emitted_ = 0;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace focus
