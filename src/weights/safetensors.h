@@ -12,8 +12,8 @@
 
 namespace focus {
 
-/// A memory-mapped safetensors file. Tensors are views of the mapping (no copy; private pages, so writing to one never changes
-/// the file) and keep it alive. Every length, offset, shape and dtype of the header is checked on opening.
+/// A memory-mapped safetensors file. Tensors are views of the mapping (no copy; private pages, so writing to one never
+/// changes the file) and keep it alive. Every length, offset, shape and dtype of the header is checked on opening.
 class SafetensorsFile {
  public:
   /// Throws Error with the file, what is wrong, and byte counts.
@@ -31,9 +31,10 @@ class SafetensorsFile {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Writes a file that the safetensors library reads, to a temporary name first, then fsync and rename: a failure leaves what was
-/// there. Throws Error (full disk, no permission ...).
-void write_safetensors(const std::filesystem::path& file, const std::vector<std::pair<std::string, at::Tensor>>& tensors,
+/// Writes a file that the safetensors library reads, to a temporary name first, then fsync and rename: a failure leaves
+/// what was there. Throws Error (full disk, no permission ...).
+void write_safetensors(const std::filesystem::path& file,
+                       const std::vector<std::pair<std::string, at::Tensor>>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace focus
