@@ -32,8 +32,9 @@ using ModelCache = std::vector<std::unique_ptr<LayerCache>>;
 
 /// Optional inputs of a forward pass.
 struct ForwardOptions {
-  ModelCache* cache = nullptr;               ///< Null: the ids are the whole sequence.
-  std::optional<at::Tensor> document_start;  ///< int32 [B, Tk], see AttentionParams; positions restart with each document.
+  ModelCache* cache = nullptr;  ///< Null: the ids are the whole sequence.
+  /// int32 [B, Tk], see AttentionParams; positions restart with each document.
+  std::optional<at::Tensor> document_start;
 };
 
 /// A decoder-only language model of some family. Weights are ordinary tensors; gradients flow if they are asked for.
@@ -67,11 +68,12 @@ struct LoadOptions {
 };
 
 /// Loads a Hugging Face folder by the `model_type` of its config.json.
-/// Throws Error naming: unknown architecture (and the known ones), missing, unused or mis-shaped weights, unknown dtype.
+/// Throws Error naming: unknown architecture (and the known ones), missing, unused or mis-shaped weights, unknown
+/// dtype.
 std::unique_ptr<CausalLM> load_model(const std::filesystem::path& folder, const LoadOptions& options = {});
 
-/// A short hash (16 hex digits) of architecture, dimensions and a sample of every weight; the same for the same model whatever its
-/// sharding or storage dtype is not required: the dtype counts. Saved in adapters to recognise the base model.
+/// A short hash (16 hex digits) of architecture, dimensions and a sample of every weight, rounded to bfloat16, so that
+/// a bfloat16 model loaded as float32 is recognised. Saved in adapters to recognise the base model.
 std::string model_fingerprint(const CausalLM& model);
 
 }  // namespace focus

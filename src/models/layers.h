@@ -1,0 +1,30 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <string>
+
+namespace focus {
+
+/// Parts that several families share. Shapes: x [B, T, d].
+
+/// x / sqrt(mean(x^2) + eps) * weight, normalised in float32 and rounded to x's dtype before the weight is applied, as
+/// transformers' LlamaRMSNorm does.
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+
+/// x W^T + bias; an undefined bias means none. weight [out, in].
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+/// [B, T, H * D] -> [B, H, T, D] (a view), and back.
+at::Tensor split_heads(const at::Tensor& x, int64_t heads);
+at::Tensor merge_heads(const at::Tensor& x);
+
+/// An element-wise activation by its name in transformers (gelu, gelu_new, silu ...). Throws Error naming an unknown
+/// one and the known ones; `where` begins the message.
+using Activation = at::Tensor (*)(const at::Tensor&);
+Activation find_activation(const std::string& name, const std::string& where);
+
+/// Throws Error unless ids is int64 [B, T], not empty and within [0, vocab_size), naming the id at fault.
+void check_ids(const at::Tensor& ids, int64_t vocab_size);
+
+}  // namespace focus

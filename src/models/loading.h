@@ -1,0 +1,57 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/config_fields.h"
+#include "models/model.h"
+#include "weights/state_dict.h"
+
+namespace focus {
+
+using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// Hands a family its weights in the dtype and on the device that were asked for, and lists them.
+class WeightLoader {
+ public:
+  WeightLoader(StateDict& weights, const LoadOptions& options) : weights_(&weights), options_(options) {}
+
+  /// The weight `name`, converted if need be; undefined if it is at fault (finish() throws then).
+  at::Tensor take(const std::string& name, at::IntArrayRef shape);
+  /// As take() for a weight that is stored as `stored`.
+  at::Tensor take_as(const std::string& name, const std::string& stored, at::IntArrayRef shape);
+  /// take() if `present`, else an undefined tensor, which linear layers read as "no bias".
+  at::Tensor take_if(bool present, const std::string& name, at::IntArrayRef shape);
+  /// The output head [V, d]: lm_head.weight or, when tied, the embedding. As in transformers, a tied checkpoint that
+  /// stores a head of other values keeps it.
+  at::Tensor take_head(const at::Tensor& embedding, bool tied, at::IntArrayRef shape);
+
+  /// All weights taken, in order. Throws Error listing missing, mis-shaped and unused names, or naming two weights
+  /// whose dtypes differ.
+  NamedParameters finish() const;
+
+ private:
+  at::Tensor convert(const at::Tensor& tensor) const;
+
+  StateDict* weights_;
+  LoadOptions options_;
+  NamedParameters taken_;
+};
+
+/// What a family is given to build a model from.
+struct LoadContext {
+  const ConfigFields& config;
+  WeightLoader& weights;
+  StateDict& stored;
+  ModelConfig common;  ///< model_type and token ids are set; the family sets the rest.
+};
+
+/// One loader a family, in its own file.
+std::unique_ptr<CausalLM> load_gpt2(const LoadContext& context);
+std::unique_ptr<CausalLM> load_llama(const LoadContext& context);
+
+}  // namespace focus
