@@ -38,6 +38,8 @@ RoutingMode parse_routing_mode(const std::string& text) {
   fail_usage("--routing {}: must be causal or paper", text);
 }
 
-std::string to_string(RoutingMode mode) { return mode == RoutingMode::kPaper ? "paper" : "causal"; }
+std::string to_string(RoutingMode mode) {
+  return mode == RoutingMode::kPaper ? "paper" : "causal";
+}
 
 }  // namespace focus

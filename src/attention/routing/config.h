@@ -5,8 +5,8 @@
 
 namespace focus {
 
-/// How hard routing chooses balance: `causal` uses the frozen potentials of the adapter; `paper` runs Sinkhorn over the tokens
-/// of the sequence itself (it reads the future; for comparison only).
+/// How hard routing chooses balance: `causal` uses the frozen potentials of the adapter; `paper` runs Sinkhorn over the
+/// tokens of the sequence itself (it reads the future; for comparison only).
 enum class RoutingMode { kCausal, kPaper };
 
 /// The settings of group routing (docs/design.md, section 3), one to one with the flags of the command line.

@@ -40,7 +40,8 @@ at::Tensor probe_scores(const at::Tensor& query_feature, const at::Tensor& codeb
   return at::matmul(query_feature, codebook.transpose(-1, -2)) / tau;
 }
 
-at::Tensor symmetric_scores(const at::Tensor& h, const at::Tensor& projection, const at::Tensor& centroids, double tau) {
+at::Tensor symmetric_scores(const at::Tensor& h, const at::Tensor& projection, const at::Tensor& centroids,
+                            double tau) {
   return at::matmul(project(h, projection), centroids.transpose(-1, -2)) / tau;
 }
 

@@ -53,19 +53,21 @@ struct Router::Plan {
 
 /// A run of tokens of one batch row and where their routes go.
 struct Router::Block {
-  const float* hidden;         // [rows, d]
-  const int64_t* position;     // [rows]
+  const float* hidden;      // [rows, d]
+  const int64_t* position;  // [rows]
   int64_t rows;
-  const float* potentials;     // [Hg, E]
-  int32_t* key_group;          // [Hg, rows], set stride `stride`
-  int32_t* probes;             // [Hg, rows, 1 + P], set stride `stride` * (1 + P)
-  int64_t stride;              // T
-  std::atomic<bool>* bad;      // set on a hidden state that is not finite
+  const float* potentials;  // [Hg, E]
+  int32_t* key_group;       // [Hg, rows], set stride `stride`
+  int32_t* probes;          // [Hg, rows, 1 + P], set stride `stride` * (1 + P)
+  int64_t stride;           // T
+  std::atomic<bool>* bad;   // set on a hidden state that is not finite
 };
 
 namespace {
 
-std::string shape_text(at::IntArrayRef shape) { return fmt::format("[{}]", fmt::join(shape.begin(), shape.end(), ", ")); }
+std::string shape_text(at::IntArrayRef shape) {
+  return fmt::format("[{}]", fmt::join(shape.begin(), shape.end(), ", "));
+}
 
 // Columns [first, first + n) of a matrix out of weight [n, depth], contiguous.
 void pack(PackedMatrix& matrix, int64_t first, const at::Tensor& weight) {
@@ -115,8 +117,8 @@ Router::Router(const RoutingConfig& config, std::map<int64_t, LayerRouter> layer
     for (const auto& [name, shape] : LayerRouter::layout(config_, hidden_size_, head_sets_)) {
       at::Tensor& tensor = layer.tensor(name);
       require(tensor.defined(), "router: layer {} has no {}", number, name);
-      require(tensor.sizes() == at::IntArrayRef(shape), "router: layer {}: {} has the shape {}, expected {}", number, name,
-              shape_text(tensor.sizes()), shape_text(shape));
+      require(tensor.sizes() == at::IntArrayRef(shape), "router: layer {}: {} has the shape {}, expected {}", number,
+              name, shape_text(tensor.sizes()), shape_text(shape));
       require(tensor.scalar_type() == at::kFloat, "router: layer {}: {} is {}, expected float32", number, name,
               c10::toString(tensor.scalar_type()));
       require(at::isfinite(tensor).all().item<bool>(), "router: layer {}: {} has values that are not finite", number,
@@ -174,9 +176,10 @@ void Router::route_lists(const Plan& plan, const Block& block) const {
     int32_t* key_group = block.key_group + s * block.stride;
     for (int64_t r = 0; r < block.rows; ++r) {
       const int64_t at = block.position[r];
-      key_group[r] = at < 0                ? -1
-                     : at < config_.sinks ? 0
-                                          : static_cast<int32_t>(argmax_row(scores.data() + r * score_stride, 0, entries)) + to_id;
+      key_group[r] = at < 0 ? -1
+                     : at < config_.sinks
+                         ? 0
+                         : static_cast<int32_t>(argmax_row(scores.data() + r * score_stride, 0, entries)) + to_id;
     }
     for (int64_t r = 0; r < block.rows; ++r) {  // [q_hat, 1]
       float* f = feature.data() + r * (dim + 1);
@@ -252,7 +255,8 @@ Routes Router::route(int64_t layer, const at::Tensor& hidden, const at::Tensor& 
   const at::Tensor rows = hidden.to(at::kCPU, at::kFloat).contiguous();
   const at::Tensor position = position_in_document.to(at::kCPU, at::kLong).contiguous();
   const int64_t slots = 1 + probes();
-  Routes routes{at::empty({batch, head_sets_, tokens}, at::kInt), at::empty({batch, head_sets_, tokens, slots}, at::kInt)};
+  Routes routes{at::empty({batch, head_sets_, tokens}, at::kInt),
+                at::empty({batch, head_sets_, tokens, slots}, at::kInt)};
 
   at::Tensor potentials = layers_.at(layer).potentials.unsqueeze(0).expand({batch, -1, -1}).contiguous();
   if (config_.routing == RoutingMode::kPaper) {

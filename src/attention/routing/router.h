@@ -15,8 +15,8 @@
 
 namespace focus {
 
-/// The routing weights of one layer, float32. Hg list sets: the KV heads, or 1 when shared; E = K entries, with a global group
-/// K + 1, the global entry first.
+/// The routing weights of one layer, float32. Hg list sets: the KV heads, or 1 when shared; E = K entries, with a
+/// global group K + 1, the global entry first.
 struct LayerRouter {
   at::Tensor query_projection;  ///< W_q [Hg, d_g, d]
   at::Tensor key_projection;    ///< W_k [Hg, d_g, d]
@@ -34,8 +34,8 @@ struct LayerRouter {
   const at::Tensor& tensor(const std::string& name) const;
 };
 
-/// Where the tokens went. Ids: 0 is the sink list (with a global group also its keys), 1 .. K the groups (symmetric: the
-/// membership patterns), -1 none.
+/// Where the tokens went. Ids: 0 is the sink list (with a global group also its keys), 1 .. K the groups (symmetric:
+/// the membership patterns), -1 none.
 struct Routes {
   at::Tensor key_group;  ///< int32 [B, Hg, T]
   at::Tensor probes;     ///< int32 [B, Hg, T, 1 + P]: slot 0 is always list 0, then the best first.
@@ -44,8 +44,8 @@ struct Routes {
 /// The learned routing of a model: which list each token's key joins and which lists its query probes. Immutable.
 class Router {
  public:
-  /// Layers by number; layers without an entry attend densely. Throws UsageError for a bad configuration, Error naming the
-  /// layer and tensor for a wrong shape, for dtypes other than float32 and for values that are not finite.
+  /// Layers by number; layers without an entry attend densely. Throws UsageError for a bad configuration, Error naming
+  /// the layer and tensor for a wrong shape, for dtypes other than float32 and for values that are not finite.
   Router(const RoutingConfig& config, std::map<int64_t, LayerRouter> layers);
 
   const RoutingConfig& config() const { return config_; }
@@ -66,10 +66,10 @@ class Router {
   Router with_config(const RoutingConfig& config) const { return Router(config, layers_); }
 
   /// Routes T tokens: hidden [B, T, d] of any floating dtype, position_in_document int32 or int64 [B, T] (negative:
-  /// padding, in no list and without probes). With causal routing a token's row depends on its own hidden state and position
-  /// only, bit for bit, whatever comes along in the same call. A key joins the list with the largest
-  /// [k_hat, tau * u.h].C_e / tau + b_e, a query probes the P largest [q_hat, 1].C_e; ties go to the lower id; positions
-  /// below `sinks` go to list 0. Throws Error for hidden states that are not finite and for shapes that do not fit.
+  /// padding, in no list and without probes). With causal routing a token's row depends on its own hidden state and
+  /// position only, bit for bit, whatever comes along in the same call. A key joins the list with the largest [k_hat,
+  /// tau * u.h].C_e / tau + b_e, a query probes the P largest [q_hat, 1].C_e; ties go to the lower id; positions below
+  /// `sinks` go to list 0. Throws Error for hidden states that are not finite and for shapes that do not fit.
   Routes route(int64_t layer, const at::Tensor& hidden, const at::Tensor& position_in_document) const;
 
  private:

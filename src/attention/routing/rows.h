@@ -5,8 +5,8 @@
 
 namespace focus {
 
-/// A matrix [depth, columns] packed for multiply_rows: panels of kPanel columns, each [depth][kPanel], the last one padded
-/// with zeros.
+/// A matrix [depth, columns] packed for multiply_rows: panels of kPanel columns, each [depth][kPanel], the last one
+/// padded with zeros.
 struct PackedMatrix {
   static constexpr int64_t kPanel = 16;
   int64_t depth = 0;
@@ -19,10 +19,10 @@ struct PackedMatrix {
   void set(int64_t row, int64_t column, float value);
 };
 
-/// out[r, c] = sum over x of a[r, x] * matrix[x, c], x ascending, one rounded multiplication and one rounded addition a step.
-/// So a row's result depends on that row alone, bit for bit, whatever the number of rows or the instruction set: what makes
-/// routing the same in one pass, in chunks and token by token (a library's matrix product gives no such promise).
-/// a [rows, depth] with row stride `a_stride`; out [rows, padded_columns()] with row stride `out_stride`.
+/// out[r, c] = sum over x of a[r, x] * matrix[x, c], x ascending, one rounded multiplication and one rounded addition a
+/// step. So a row's result depends on that row alone, bit for bit, whatever the number of rows or the instruction set:
+/// what makes routing the same in one pass, in chunks and token by token (a library's matrix product gives no such
+/// promise). a [rows, depth] with row stride `a_stride`; out [rows, padded_columns()] with row stride `out_stride`.
 void multiply_rows(const float* a, int64_t rows, int64_t a_stride, const PackedMatrix& matrix, float* out,
                    int64_t out_stride);
 

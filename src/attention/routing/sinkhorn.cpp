@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -14,7 +16,8 @@ namespace focus {
 
 at::Tensor sinkhorn_potentials(const at::Tensor& scores, int64_t iterations) {
   at::NoGradGuard no_grad;
-  require(scores.dim() == 3 && scores.size(1) > 0, "sinkhorn: scores must be [sets, tokens, groups] with at least one token");
+  require(scores.dim() == 3 && scores.size(1) > 0,
+          "sinkhorn: scores must be [sets, tokens, groups] with at least one token");
   const at::Tensor s = scores.to(at::kFloat);
   at::Tensor row = at::zeros({s.size(0), s.size(1), 1}, s.options());
   at::Tensor column;
@@ -28,7 +31,8 @@ at::Tensor sinkhorn_potentials(const at::Tensor& scores, int64_t iterations) {
 namespace {
 
 // Hard assignment of every row of scores [n, e] plus potentials; counts [e].
-void count_assignments(const float* scores, int64_t n, int64_t e, const float* potentials, std::vector<int64_t>& counts) {
+void count_assignments(const float* scores, int64_t n, int64_t e, const float* potentials,
+                       std::vector<int64_t>& counts) {
   std::fill(counts.begin(), counts.end(), 0);
   std::vector<float> row(static_cast<size_t>(e));
   for (int64_t i = 0; i < n; ++i) {
@@ -46,10 +50,13 @@ struct Balanced {
 Balanced balance(const float* scores, int64_t n, int64_t e, std::vector<float> potentials, int64_t max_iterations,
                  double tolerance) {
   constexpr float kFirstStep = 0.5F;
-  constexpr float kLastStep = 0.02F;
-  constexpr float kLargestLog = 2.0F;
+  constexpr float kGrowth = 1.2F;
+  constexpr float kShrink = 0.5F;
+  constexpr float kLargestStep = 50.0F;
   Balanced best;
   std::vector<int64_t> counts(static_cast<size_t>(e));
+  std::vector<float> steps(static_cast<size_t>(e), kFirstStep);
+  std::vector<float> before(static_cast<size_t>(e), 0.0F);
   for (int64_t t = 0;; ++t) {
     const float mean = std::accumulate(potentials.begin(), potentials.end(), 0.0F) / static_cast<float>(e);
     for (float& b : potentials) b -= mean;
@@ -62,16 +69,19 @@ Balanced balance(const float* scores, int64_t n, int64_t e, std::vector<float> p
     best.iterations = t;
     const double goal = (1 + tolerance) * static_cast<double>(n) / static_cast<double>(e);
     if (t == max_iterations || static_cast<double>(best.largest) <= std::max(goal, 1.0)) return best;
-    const float step = kFirstStep * (1 - static_cast<float>(t) / static_cast<float>(max_iterations)) + kLastStep;
-    for (int64_t j = 0; j < e; ++j) {
-      const float share = (static_cast<float>(counts[static_cast<size_t>(j)]) + 0.5F) * static_cast<float>(e) / static_cast<float>(n);
-      potentials[static_cast<size_t>(j)] -= step * std::clamp(std::log(share), -kLargestLog, kLargestLog);
+    for (size_t j = 0; j < static_cast<size_t>(e); ++j) {
+      const float share = (static_cast<float>(counts[j]) + 0.5F) * static_cast<float>(e) / static_cast<float>(n);
+      const float excess = std::clamp(std::log(share), -1.0F, 1.0F);
+      if (excess * before[j] > 0) steps[j] = std::min(steps[j] * kGrowth, kLargestStep);
+      if (excess * before[j] < 0) steps[j] *= kShrink;
+      before[j] = excess;
+      potentials[j] -= steps[j] * excess;
     }
   }
 }
 
-// Indices of k-means++ seeds among x [n, d]: each next point drawn with probability proportional to its squared distance
-// from the nearest seed so far.
+// Indices of k-means++ seeds among x [n, d]: each next point drawn with probability proportional to its squared
+// distance from the nearest seed so far.
 std::vector<int64_t> draw_seeds(const float* x, int64_t n, int64_t d, int64_t k, std::mt19937_64& random) {
   const auto uniform = [&random] { return static_cast<double>(random() >> 11) * 0x1.0p-53; };
   std::vector<int64_t> seeds;
@@ -121,11 +131,13 @@ at::Tensor soften(const at::Tensor& base, at::Tensor potentials) {
 Calibration calibrate_potentials(const at::Tensor& scores, const at::Tensor& start, int64_t max_iterations,
                                  double tolerance) {
   at::NoGradGuard no_grad;
-  require(scores.dim() == 3 && scores.size(1) > 0, "calibration: scores must be [sets, tokens, entries] with at least one token");
+  require(scores.dim() == 3 && scores.size(1) > 0,
+          "calibration: scores must be [sets, tokens, entries] with at least one token");
   const int64_t sets = scores.size(0);
   const int64_t n = scores.size(1);
   const int64_t e = scores.size(2);
-  require(start.dim() == 2 && start.size(0) == sets && start.size(1) == e, "calibration: potentials must be [{}, {}]", sets, e);
+  require(start.dim() == 2 && start.size(0) == sets && start.size(1) == e, "calibration: potentials must be [{}, {}]",
+          sets, e);
   require(at::isfinite(scores).all().item<bool>(), "calibration: scores that are not finite");
   const at::Tensor s = scores.to(at::kFloat).contiguous();
   const at::Tensor b = start.to(at::kFloat).contiguous();
@@ -150,7 +162,8 @@ Calibration calibrate_potentials(const at::Tensor& scores, const at::Tensor& sta
 
 Clusters balanced_kmeans(const at::Tensor& features, int64_t k, int64_t iterations, double tau, uint64_t seed) {
   at::NoGradGuard no_grad;
-  require(features.dim() == 3 && features.size(1) > 0, "k-means: features must be [sets, points, dimensions] with at least one point");
+  require(features.dim() == 3 && features.size(1) > 0,
+          "k-means: features must be [sets, points, dimensions] with at least one point");
   require(at::isfinite(features).all().item<bool>(), "k-means: features that are not finite");
   const at::Tensor x = features.to(at::kFloat).contiguous();
   const int64_t sets = x.size(0);
@@ -166,16 +179,16 @@ Clusters balanced_kmeans(const at::Tensor& features, int64_t k, int64_t iteratio
   at::Tensor potentials = at::zeros({sets, 1, k}, x.options());
   const at::Tensor square = x.square().sum(-1);  // [H, N]
   for (int64_t round = 0; round < iterations; ++round) {
-    const at::Tensor base = (at::matmul(x, centers.transpose(1, 2)) - 0.5 * centers.square().sum(-1).unsqueeze(1)) / tau;
+    const at::Tensor base =
+        (at::matmul(x, centers.transpose(1, 2)) - 0.5 * centers.square().sum(-1).unsqueeze(1)) / tau;
     potentials = soften(base, potentials);
     const at::Tensor chosen = (base + potentials).argmax(-1);  // [H, N]
     const at::Tensor counts = at::zeros({sets, k}, x.options()).scatter_add_(1, chosen, at::ones_like(square));
-    const at::Tensor sums =
-        at::zeros_like(centers).scatter_add_(1, chosen.unsqueeze(-1).expand({sets, n, d}), x);
+    const at::Tensor sums = at::zeros_like(centers).scatter_add_(1, chosen.unsqueeze(-1).expand({sets, n, d}), x);
     centers = sums / counts.clamp_min(1).unsqueeze(-1);
     const at::Tensor empty = counts.eq(0);
     if (!empty.any().item<bool>()) continue;
-    const at::Tensor own = (square - 2 * tau * base.gather(2, chosen.unsqueeze(-1)).squeeze(-1));  // squared distance
+    const at::Tensor own = square - 2 * tau * base.gather(2, chosen.unsqueeze(-1)).squeeze(-1);  // squared distance
     for (int64_t h = 0; h < sets; ++h) {
       const at::Tensor slots = empty[h].nonzero().squeeze(1);
       const int64_t moved = std::min(slots.size(0), n);

@@ -9,10 +9,10 @@ namespace focus {
 /// Number of ways to choose k of K groups, capped at a million.
 int64_t count_patterns(int64_t groups, int64_t groups_per_token);
 
-/// The paper's symmetric top-k (a token belongs to k of K groups on both sides; two tokens meet if they share one), lowered
-/// onto disjoint lists: a key's list is its membership pattern, a query probes every pattern that shares a group with its
-/// own. Patterns are numbered 0 .. C(K, k) - 1 in the combinatorial number system: members c_1 < ... < c_k have the rank
-/// sum of C(c_i, i).
+/// The paper's symmetric top-k (a token belongs to k of K groups on both sides; two tokens meet if they share one),
+/// lowered onto disjoint lists: a key's list is its membership pattern, a query probes every pattern that shares a
+/// group with its own. Patterns are numbered 0 .. C(K, k) - 1 in the combinatorial number system: members c_1 < ... <
+/// c_k have the rank sum of C(c_i, i).
 class PatternTable {
  public:
   /// Throws UsageError when there are more than 4095 patterns.
