@@ -80,37 +80,34 @@ Balanced balance(const float* scores, int64_t n, int64_t e, std::vector<float> p
   }
 }
 
-// Indices of k-means++ seeds among x [n, d]: each next point drawn with probability proportional to its squared
-// distance from the nearest seed so far.
-std::vector<int64_t> draw_seeds(const float* x, int64_t n, int64_t d, int64_t k, std::mt19937_64& random) {
-  const auto uniform = [&random] { return static_cast<double>(random() >> 11) * 0x1.0p-53; };
+// k random points of n as first centers: different ones while there are enough. Drawn by density, not spread out as
+// k-means++ does: clusters of equal size are wanted, and most points must not be left to few centers.
+std::vector<int64_t> draw_seeds(int64_t n, int64_t k, std::mt19937_64& random) {
+  std::vector<int64_t> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), int64_t{0});
   std::vector<int64_t> seeds;
-  std::vector<double> distance(static_cast<size_t>(n), std::numeric_limits<double>::infinity());
-  seeds.push_back(std::min(n - 1, static_cast<int64_t>(uniform() * static_cast<double>(n))));
-  while (static_cast<int64_t>(seeds.size()) < k) {
-    const float* last = x + seeds.back() * d;
-    double total = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      double square = 0;
-      for (int64_t j = 0; j < d; ++j) {
-        const double difference = static_cast<double>(x[i * d + j]) - static_cast<double>(last[j]);
-        square += difference * difference;
-      }
-      double& nearest = distance[static_cast<size_t>(i)];
-      nearest = std::min(nearest, square);
-      total += nearest;
-    }
-    double left = uniform() * total;
-    int64_t pick = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      const double share = distance[static_cast<size_t>(i)];
-      if (share > 0) pick = i;
-      left -= share;
-      if (left < 0) break;
-    }
-    seeds.push_back(pick);
+  for (int64_t i = 0; i < k; ++i) {
+    const int64_t at = i % n;
+    const auto other = at + static_cast<int64_t>(random() % static_cast<uint64_t>(n - at));
+    std::swap(order[static_cast<size_t>(at)], order[static_cast<size_t>(other)]);
+    seeds.push_back(order[static_cast<size_t>(at)]);
   }
   return seeds;
+}
+
+// When one cluster is far too large and another far too small, the small one moves to a random point of the large one.
+void split_largest(at::Tensor centers, at::Tensor potentials, const at::Tensor& x, const at::Tensor& chosen,
+                   const at::Tensor& counts, std::mt19937_64& random) {
+  constexpr double kTooSmall = 0.6;
+  constexpr double kTooLarge = 1.6;
+  const double mean = static_cast<double>(x.size(0)) / static_cast<double>(counts.size(0));
+  const auto smallest = counts.argmin().item<int64_t>();
+  const auto largest = counts.argmax().item<int64_t>();
+  if (counts[smallest].item<double>() > kTooSmall * mean || counts[largest].item<double>() < kTooLarge * mean) return;
+  const at::Tensor members = chosen.eq(largest).nonzero().squeeze(1);
+  const auto pick = static_cast<int64_t>(random() % static_cast<uint64_t>(members.size(0)));
+  centers[smallest].copy_(x[members[pick].item<int64_t>()]);
+  potentials[smallest].copy_(potentials[largest]);
 }
 
 // Balance potentials that even out the soft shares of softmax(base + potentials); base [H, N, K] -> [H, 1, K].
@@ -172,29 +169,23 @@ Clusters balanced_kmeans(const at::Tensor& features, int64_t k, int64_t iteratio
   std::mt19937_64 random(seed);
   std::vector<at::Tensor> starts;
   for (int64_t h = 0; h < sets; ++h) {
-    const std::vector<int64_t> seeds = draw_seeds(x.const_data_ptr<float>() + h * n * d, n, d, k, random);
+    const std::vector<int64_t> seeds = draw_seeds(n, k, random);
     starts.push_back(x[h].index_select(0, at::tensor(seeds, at::kLong)));
   }
   at::Tensor centers = at::stack(starts);
   at::Tensor potentials = at::zeros({sets, 1, k}, x.options());
-  const at::Tensor square = x.square().sum(-1);  // [H, N]
   for (int64_t round = 0; round < iterations; ++round) {
     const at::Tensor base =
         (at::matmul(x, centers.transpose(1, 2)) - 0.5 * centers.square().sum(-1).unsqueeze(1)) / tau;
     potentials = soften(base, potentials);
     const at::Tensor chosen = (base + potentials).argmax(-1);  // [H, N]
-    const at::Tensor counts = at::zeros({sets, k}, x.options()).scatter_add_(1, chosen, at::ones_like(square));
+    const at::Tensor counts =
+        at::zeros({sets, k}, x.options()).scatter_add_(1, chosen, at::ones({sets, n}, x.options()));
     const at::Tensor sums = at::zeros_like(centers).scatter_add_(1, chosen.unsqueeze(-1).expand({sets, n, d}), x);
-    centers = sums / counts.clamp_min(1).unsqueeze(-1);
-    const at::Tensor empty = counts.eq(0);
-    if (!empty.any().item<bool>()) continue;
-    const at::Tensor own = square - 2 * tau * base.gather(2, chosen.unsqueeze(-1)).squeeze(-1);  // squared distance
+    centers = at::where(counts.gt(0).unsqueeze(-1), sums / counts.clamp_min(1).unsqueeze(-1), centers);
+    if (round + round / 3 >= iterations) continue;  // the last quarter only settles
     for (int64_t h = 0; h < sets; ++h) {
-      const at::Tensor slots = empty[h].nonzero().squeeze(1);
-      const int64_t moved = std::min(slots.size(0), n);
-      const at::Tensor worst = std::get<1>(own[h].topk(moved));
-      centers[h].index_copy_(0, slots.slice(0, 0, moved), x[h].index_select(0, worst));
-      potentials[h][0].index_fill_(0, slots, 0);
+      split_largest(centers[h], potentials[h][0], x[h], chosen[h], counts[h], random);
     }
   }
   at::Tensor b = potentials.squeeze(1) - centers.square().sum(-1) / (2 * tau);
