@@ -34,9 +34,9 @@ struct Clusters {
 };
 
 /// Balanced k-means on features [H, N, D] (Euclidean; x.C_k / tau - |C_k|^2 / (2 tau) plus balance potentials that even
-/// out the soft shares): k-means++ start drawn from `seed`, then `iterations` rounds of assignment and means. An empty
-/// cluster moves to the point that is worst served by its own. With N < K, or fewer different points, some centers are
-/// equal. Deterministic. Throws Error for features that are not finite or N = 0.
+/// out the soft shares): starts from random points drawn with `seed`, then `iterations` rounds of assignment and means.
+/// An empty or far too small cluster moves into the largest one. With N < K, or fewer different points, some centers
+/// are equal. Deterministic. Throws Error for features that are not finite or N = 0.
 Clusters balanced_kmeans(const at::Tensor& features, int64_t k, int64_t iterations, double tau, uint64_t seed);
 
 }  // namespace focus

@@ -62,9 +62,9 @@ TEST(Calibration, EqualRowsCannotBeSplitAndAreReported) {
 }
 
 TEST(BalancedKmeans, FindsSeparatedClusters) {
-  const at::Tensor means = random({1, 8, 5}, 5) * 10;
+  const at::Tensor means = at::eye(8).unsqueeze(0);
   const at::Tensor truth = at::arange(800).remainder(8);
-  const at::Tensor x = means.index_select(1, truth) + 0.1 * random({1, 800, 5}, 6);
+  const at::Tensor x = means.index_select(1, truth) + 0.05 * random({1, 800, 8}, 6);
   const Clusters clusters = balanced_kmeans(x, 8, 12, 0.1, 7);
   const at::Tensor chosen =
       (at::matmul(x, clusters.centers.transpose(1, 2)) / 0.1 + clusters.potentials.unsqueeze(1)).argmax(-1)[0];
