@@ -22,6 +22,10 @@ def focus_binary() -> Path:
     return (ROOT / os.environ.get("FOCUS_BUILD", "build/release") / "bin/focus").resolve()
 
 
+def library() -> Path:
+    return focus_binary().parent.parent / "lib/libfocus.so"
+
+
 @pytest.fixture(scope="session")
 def focus():
     """Runs the real binary: focus("eval", "--model", path, ...) -> CompletedProcess with text output."""

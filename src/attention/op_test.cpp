@@ -409,8 +409,9 @@ TEST(Attention, GradientsAreFiniteDifferences) {
 
 TEST(Attention, EmptyBatchAndNoQueries) {
   Case example = random_case({.heads = 2, .kv_heads = 1, .tq = 3, .tk = 5, .dim = 8, .lists = 2, .probes = 1});
-  const auto [none, none_lse] = attention(example.q.slice(2, 0, 0), example.k, example.v,
-                                          {example.params.key_group, example.params.probes->slice(2, 0, 0)});
+  AttentionParams params = example.params;
+  params.probes = params.probes->slice(2, 0, 0);
+  const auto [none, none_lse] = attention(example.q.slice(2, 0, 0), example.k, example.v, params);
   EXPECT_EQ(none.sizes(), at::IntArrayRef({1, 2, 0, 8}));
   EXPECT_EQ(none_lse.sizes(), at::IntArrayRef({1, 2, 0}));
   const auto [out, lse] = attention(example.q.slice(0, 0, 0), example.k.slice(0, 0, 0), example.v.slice(0, 0, 0), {});

@@ -101,8 +101,8 @@ Case random_case(const CaseSpec& spec) {
   if (spec.lists > 0) {
     params.key_group =
         at::randint(-1, spec.lists, {spec.batch, spec.list_sets, spec.tk}, generator, at::TensorOptions()).to(at::kInt);
-    const at::Tensor order =
-        at::rand({spec.batch, spec.list_sets, spec.tq, spec.lists}, generator, at::TensorOptions()).argsort(-1);
+    const at::Tensor order = at::rand({spec.batch, spec.list_sets, spec.tq, spec.lists}, generator, at::TensorOptions())
+                                 .argsort(int64_t{-1});
     const at::Tensor unused =
         at::rand({spec.batch, spec.list_sets, spec.tq, spec.probes}, generator, at::TensorOptions()) < 0.2;
     params.probes = order.narrow(-1, 0, spec.probes).to(at::kInt).masked_fill(unused, -1);
