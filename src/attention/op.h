@@ -8,7 +8,8 @@
 
 namespace focus {
 
-/// Parameters of the attention op. Everything beside q, k and v that decides which pairs are allowed and how they score.
+/// Parameters of the attention op. Everything beside q, k and v that decides which pairs are allowed and how they
+/// score.
 ///
 /// Positions count over the Tk keys; the Tq queries are the last Tq of them (bottom-right aligned), so query row r has
 /// position i = Tk - Tq + r. A pair (i, j) is allowed iff
@@ -20,8 +21,8 @@ struct AttentionParams {
   std::optional<at::Tensor> key_group;
   /// int32 [B, Hg, Tq, P]: the lists each query probes, -1 for an unused slot, no id twice in a row.
   std::optional<at::Tensor> probes;
-  /// int32 [B, Tk]: first position of the document that each position belongs to; a start beyond the position itself marks
-  /// padding (such a query has no key). Absent: one document from position 0.
+  /// int32 [B, Tk]: first position of the document that each position belongs to; a start beyond the position itself
+  /// marks padding (such a query has no key). Absent: one document from position 0.
   std::optional<at::Tensor> document_start;
   /// Keys at a distance of at most `window` are always allowed (w + 1 keys, self included).
   int64_t window = 0;
@@ -34,10 +35,10 @@ struct AttentionParams {
 };
 
 /// Sparse causal attention, registered as focus::attention (CPU, Meta, Autograd).
-/// q [B, Hq, Tq, D], k and v [B, Hkv, Tk, D], Hq a multiple of Hkv, any strides; float32, bfloat16, float16 (float64 on the
-/// reference path only). Returns (out [B, Hq, Tq, D] in q's dtype, lse float32 [B, Hq, Tq], natural logarithm). Rows without
-/// any key give out = 0, lse = -inf and no gradient. Memory is O(T * P). Differentiable in q, k and v (through out only).
-/// Throws focus::Error on shapes or dtypes that do not fit, naming them.
+/// q [B, Hq, Tq, D], k and v [B, Hkv, Tk, D], Hq a multiple of Hkv, any strides; float32, bfloat16, float16 (float64 on
+/// the reference path only). Returns (out [B, Hq, Tq, D] in q's dtype, lse float32 [B, Hq, Tq], natural logarithm).
+/// Rows without any key give out = 0, lse = -inf and no gradient. Memory is O(T * P). Differentiable in q, k and v
+/// (through out only). Throws focus::Error on shapes or dtypes that do not fit, naming them.
 std::tuple<at::Tensor, at::Tensor> attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                              const AttentionParams& params);
 
@@ -49,8 +50,8 @@ std::tuple<at::Tensor, at::Tensor> reference_attention(const at::Tensor& q, cons
 /// The dense mask of allowed pairs, bool [B, Hg, Tq, Tk] (Hg = 1 without key_group). For tests and small studies.
 at::Tensor allowed_mask(int64_t batch, int64_t tq, int64_t tk, const AttentionParams& params);
 
-/// Number of allowed pairs and of all causal pairs (same document), both summed over batch and the Hg list sets; their ratio is
-/// "pairs kept". Counted from list sizes, never by a T x T mask.
+/// Number of allowed pairs and of all causal pairs (same document), both summed over batch and the Hg list sets; their
+/// ratio is "pairs kept". Counted from list sizes, never by a T x T mask.
 struct PairCount {
   int64_t kept = 0;
   int64_t causal = 0;

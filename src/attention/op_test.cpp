@@ -70,11 +70,11 @@ const CaseSpec kUglySpecs[] = {
      .tk = 799,
      .dim = 24,
      .list_sets = 2,
-     .lists = 300,
-     .probes = 40,
+     .lists = 100,
+     .probes = 12,
      .window = 3,
      .strided = true},
-    {.heads = 3,
+    {.heads = 2,
      .kv_heads = 1,
      .tq = 1023,
      .tk = 1024,
@@ -97,7 +97,7 @@ const CaseSpec kUglySpecs[] = {
      .softcap = 3.0,
      .strided = true},
     {.heads = 7, .kv_heads = 7, .tq = 65, .tk = 129, .dim = 1, .list_sets = 7, .lists = 3, .probes = 0, .window = 1},
-    {.heads = 130, .kv_heads = 1, .tq = 40, .tk = 41, .dim = 16, .lists = 4, .probes = 2, .window = 2},
+    {.heads = 130, .kv_heads = 1, .tq = 11, .tk = 41, .dim = 16, .lists = 4, .probes = 2, .window = 2},
 };
 
 INSTANTIATE_TEST_SUITE_P(Ugly, Grid,
@@ -157,7 +157,7 @@ TEST(Attention, UnevenLists) {
 }
 
 TEST(Attention, ManyListsAndFarIds) {
-  Case example = random_case({.tq = 300, .tk = 300, .dim = 16, .lists = 4096, .probes = 64, .window = 0});
+  Case example = random_case({.tq = 300, .tk = 300, .dim = 16, .lists = 4096, .probes = 24, .window = 0});
   EXPECT_TRUE(matches_reference(example));
   example.params.key_group = example.params.key_group->clamp_max(7);
   EXPECT_TRUE(matches_reference(example)) << "probes of lists that no key is in";
@@ -366,18 +366,17 @@ TEST(Attention, LseCarriesNoGradient) {
 // Central differences of sum(out * weight) in float64 against the gradients of the op.
 TEST(Attention, GradientsAreFiniteDifferences) {
   for (const double softcap : {0.0, 2.0}) {
-    Case example = random_case({.batch = 2,
-                                .heads = 6,
+    Case example = random_case({.heads = 4,
                                 .kv_heads = 2,
-                                .tq = 6,
-                                .tk = 9,
-                                .dim = 3,
+                                .tq = 3,
+                                .tk = 5,
+                                .dim = 2,
                                 .list_sets = 2,
                                 .lists = 3,
                                 .probes = 1,
                                 .window = 1,
                                 .softcap = softcap,
-                                .document = 5,
+                                .document = 4,
                                 .dtype = at::kDouble});
     const at::Tensor weight = at::randn(example.q.sizes(), at::kDouble);
     const Results results = run(attention, example, weight);

@@ -17,10 +17,10 @@ namespace focus::testing {
 ::testing::AssertionResult close(const at::Tensor& actual, const at::Tensor& expected, double atol, double rtol = 0.0);
 
 /// Passes iff `actual` is as near to the float64 `exact` as a computation in its own precision may be: its largest
-/// error is at most twice that of `same_precision`, plus a few roundings of the largest value in `exact`. NaN and
-/// infinity as in close().
+/// error is at most twice that of `same_precision`, plus a few roundings of the largest value in `exact`, plus atol.
+/// NaN and infinity as in close().
 ::testing::AssertionResult as_exact_as(const at::Tensor& actual, const at::Tensor& same_precision,
-                                       const at::Tensor& exact);
+                                       const at::Tensor& exact, double atol = 0.0);
 
 /// Inputs of one call of the op.
 struct Case {
