@@ -130,5 +130,15 @@ TEST(Device, NamesAreChecked) {
   EXPECT_THROW(parse_dtype("float8"), UsageError);
 }
 
+TEST(Device, CudaIsUsableOrRefusedWithTheReason) {
+  try {
+    const at::Device device = open_device("cuda");
+    EXPECT_EQ(at::ones({3}, at::TensorOptions().device(device)).sum().item<float>(), 3);
+    EXPECT_THROW(open_device("cuda:99"), Error);
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--device cuda: "));
+  }
+}
+
 }  // namespace
 }  // namespace focus
