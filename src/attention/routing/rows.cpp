@@ -1,7 +1,6 @@
 #include "attention/routing/rows.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <numeric>
 

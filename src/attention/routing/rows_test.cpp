@@ -4,7 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
 #include <numeric>
 #include <random>
 
