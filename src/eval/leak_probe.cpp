@@ -1,0 +1,70 @@
+#include "eval/leak_probe.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace focus {
+
+namespace {
+
+std::vector<int64_t> prefix_lengths(int64_t length) {
+  std::vector<int64_t> prefixes;
+  for (const int64_t p : {int64_t{1}, int64_t{3}, int64_t{7}, int64_t{15}, int64_t{31}, int64_t{32}, int64_t{63},
+                          length / 2, 3 * length / 4, length - 1}) {
+    if (p >= 1 && p < length) prefixes.push_back(p);
+  }
+  std::sort(prefixes.begin(), prefixes.end());
+  prefixes.erase(std::unique(prefixes.begin(), prefixes.end()), prefixes.end());
+  return prefixes;
+}
+
+}  // namespace
+
+LeakProbeResult probe_leak(const CausalLM& model, AttentionMethod& method, const std::vector<int32_t>& ids,
+                           uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  require(ids.size() >= 2, "the leak probe needs a prompt of at least 2 tokens, got {}", ids.size());
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  const at::Tensor prompt = at::tensor(ids, at::kLong).unsqueeze(0);
+  const int64_t length = prompt.size(1);
+  const auto logits_at = [&](const at::Tensor& hidden, const at::Tensor& rows) {
+    return model.logits(hidden.index_select(1, rows)).to(at::kDouble);
+  };
+  const at::Tensor base = model.forward(prompt, method);
+  LeakProbeResult result;
+  double largest_logit = 0;
+  for (const int64_t prefix : prefix_lengths(length)) {
+    // A sample of positions, the last one before the suffix among them: the head over a large vocabulary would cost
+    // more than the model itself.
+    const int64_t sampled = std::min<int64_t>(prefix, 32);
+    const at::Tensor rows =
+        at::linspace(static_cast<double>(prefix - 1), 0, sampled, at::kDouble).round().to(at::kLong);
+    const at::Tensor expected = logits_at(base, rows);
+    largest_logit = std::max(largest_logit, expected.abs().max().item<double>());
+    const at::Tensor random =
+        at::randint(0, model.config().vocab_size, {1, length - prefix}, generator, at::TensorOptions(at::kLong));
+    const at::Tensor repeated = random.narrow(1, 0, 1).expand({1, length - prefix});
+    for (const at::Tensor& suffix : {random, repeated}) {
+      const at::Tensor changed = at::cat({prompt.narrow(1, 0, prefix), suffix}, 1);
+      const at::Tensor logits = logits_at(model.forward(changed, method), rows);
+      const double diff = (logits - expected).abs().max().item<double>();
+      result.logits_compared += logits.numel();
+      if (!(diff <= result.max_abs_diff)) {
+        result.max_abs_diff = diff;
+        result.worst_prefix = prefix;
+      }
+      if (std::isnan(diff)) return result;
+    }
+  }
+  const double epsilon = base.scalar_type() == at::kFloat    ? 0x1p-23
+                         : base.scalar_type() == at::kDouble ? 0x1p-52
+                                                             : 0x1p-8;
+  result.tolerance = 64 * epsilon * std::max(1.0, largest_logit);
+  return result;
+}
+
+}  // namespace focus
