@@ -15,7 +15,7 @@ std::vector<int64_t> prefix_lengths(int64_t length) {
   std::vector<int64_t> prefixes;
   for (const int64_t p : {int64_t{1}, int64_t{3}, int64_t{7}, int64_t{15}, int64_t{31}, int64_t{32}, int64_t{63},
                           length / 2, 3 * length / 4, length - 1}) {
-    if (p >= 1 && p < length) prefixes.push_back(p);
+    if (p < length) prefixes.push_back(p);
   }
   std::sort(prefixes.begin(), prefixes.end());
   prefixes.erase(std::unique(prefixes.begin(), prefixes.end()), prefixes.end());
@@ -34,10 +34,15 @@ LeakProbeResult probe_leak(const CausalLM& model, AttentionMethod& method, const
   const auto logits_at = [&](const at::Tensor& hidden, const at::Tensor& rows) {
     return model.logits(hidden.index_select(1, rows)).to(at::kDouble);
   };
-  const at::Tensor base = model.forward(prompt, method);
+  // Short prefixes are probed inside a short prompt, to save time: long enough for tokens beyond any usual window.
+  const int64_t short_length = std::min<int64_t>(length, 192);
+  const at::Tensor short_base = model.forward(prompt.narrow(1, 0, short_length), method);
+  const at::Tensor long_base = short_length < length ? model.forward(prompt, method) : short_base;
   LeakProbeResult result;
   double largest_logit = 0;
   for (const int64_t prefix : prefix_lengths(length)) {
+    const at::Tensor& base = prefix < 64 ? short_base : long_base;
+    const int64_t suffix_length = base.size(1) - prefix;
     // A sample of positions, the last one before the suffix among them: the head over a large vocabulary would cost
     // more than the model itself.
     const int64_t sampled = std::min<int64_t>(prefix, 32);
@@ -46,8 +51,8 @@ LeakProbeResult probe_leak(const CausalLM& model, AttentionMethod& method, const
     const at::Tensor expected = logits_at(base, rows);
     largest_logit = std::max(largest_logit, expected.abs().max().item<double>());
     const at::Tensor random =
-        at::randint(0, model.config().vocab_size, {1, length - prefix}, generator, at::TensorOptions(at::kLong));
-    const at::Tensor repeated = random.narrow(1, 0, 1).expand({1, length - prefix});
+        at::randint(0, model.config().vocab_size, {1, suffix_length}, generator, at::TensorOptions(at::kLong));
+    const at::Tensor repeated = random.narrow(1, 0, 1).expand({1, suffix_length});
     for (const at::Tensor& suffix : {random, repeated}) {
       const at::Tensor changed = at::cat({prompt.narrow(1, 0, prefix), suffix}, 1);
       const at::Tensor logits = logits_at(model.forward(changed, method), rows);
@@ -60,9 +65,9 @@ LeakProbeResult probe_leak(const CausalLM& model, AttentionMethod& method, const
       if (std::isnan(diff)) return result;
     }
   }
-  const double epsilon = base.scalar_type() == at::kFloat    ? 0x1p-23
-                         : base.scalar_type() == at::kDouble ? 0x1p-52
-                                                             : 0x1p-8;
+  const double epsilon = long_base.scalar_type() == at::kFloat    ? 0x1p-23
+                         : long_base.scalar_type() == at::kDouble ? 0x1p-52
+                                                                  : 0x1p-8;
   result.tolerance = 64 * epsilon * std::max(1.0, largest_logit);
   return result;
 }

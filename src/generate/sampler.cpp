@@ -1,0 +1,43 @@
+#include "generate/sampler.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+
+namespace focus {
+
+Sampler::Sampler(const SamplingOptions& options)
+    : options_(options), generator_(at::make_generator<at::CPUGeneratorImpl>(options.seed)) {
+  if (!(options.temperature >= 0) || !std::isfinite(options.temperature)) {
+    fail_usage("--temperature {}: expected 0 (greedy) or more", options.temperature);
+  }
+  if (options.top_k < 0) fail_usage("--top-k {}: expected 0 (all) or more", options.top_k);
+  if (!(options.top_p > 0 && options.top_p <= 1)) fail_usage("--top-p {}: expected above 0 and up to 1", options.top_p);
+}
+
+at::Tensor Sampler::sample(const at::Tensor& logits) {
+  at::Tensor scores = logits.to(at::kCPU, at::kFloat);
+  require(!scores.isnan().any().item<bool>(), "the model gives NaN logits");
+  if (options_.temperature == 0) return scores.argmax(-1);
+  constexpr double kNever = -std::numeric_limits<double>::infinity();
+  scores = scores / options_.temperature;
+  const int64_t vocabulary = scores.size(-1);
+  if (options_.top_k > 0 && options_.top_k < vocabulary) {
+    const at::Tensor least = std::get<0>(scores.topk(options_.top_k, -1)).narrow(-1, options_.top_k - 1, 1);
+    scores = scores.masked_fill(scores < least, kNever);
+  }
+  if (options_.top_p < 1) {
+    const auto [sorted, order] = scores.sort(-1, /*descending=*/true);
+    const at::Tensor probabilities = sorted.softmax(-1);
+    // A token stays if those before it do not yet reach p; the most likely one therefore always stays.
+    const at::Tensor drop = probabilities.cumsum(-1) - probabilities >= options_.top_p;
+    scores = scores.masked_fill(at::zeros_like(drop).scatter(-1, order, drop), kNever);
+  }
+  return at::multinomial(scores.softmax(-1), 1, /*replacement=*/false, generator_).squeeze(-1);
+}
+
+}  // namespace focus

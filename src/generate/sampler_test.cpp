@@ -1,0 +1,68 @@
+#include "generate/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "base/error.h"
+
+namespace focus {
+namespace {
+
+std::vector<double> frequencies(const SamplingOptions& options, const at::Tensor& logits, int64_t draws) {
+  Sampler sampler(options);
+  const at::Tensor ids = sampler.sample(logits.expand({draws, logits.size(0)}));
+  const at::Tensor counts = at::bincount(ids, {}, logits.size(0)).to(at::kDouble) / static_cast<double>(draws);
+  return {counts.data_ptr<double>(), counts.data_ptr<double>() + counts.numel()};
+}
+
+TEST(Sampler, TemperatureZeroIsGreedyAndTiesGoToTheLowestId) {
+  Sampler sampler({});
+  EXPECT_EQ(sampler.sample(at::tensor({1.0F, 5.0F, 5.0F, 2.0F}).unsqueeze(0)).item<int64_t>(), 1);
+}
+
+TEST(Sampler, DrawsWithTheProbabilitiesOfTheSoftmax) {
+  const at::Tensor probabilities = at::tensor({0.5, 0.3, 0.15, 0.05});
+  const auto seen = frequencies({.temperature = 1, .seed = 3}, probabilities.log(), 40000);
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(seen[i], probabilities[i].item<double>(), 0.01) << i;
+}
+
+TEST(Sampler, TemperatureSharpens) {
+  const auto seen = frequencies({.temperature = 0.5, .seed = 3}, at::tensor({0.6, 0.4}).log(), 40000);
+  EXPECT_NEAR(seen[0], 0.36 / (0.36 + 0.16), 0.01);
+}
+
+TEST(Sampler, TopKAndTopPCutTheTail) {
+  const at::Tensor logits = at::tensor({0.5, 0.3, 0.15, 0.05}).log();
+  const auto top_k = frequencies({.temperature = 1, .top_k = 2, .seed = 1}, logits, 20000);
+  EXPECT_NEAR(top_k[0], 0.5 / 0.8, 0.015);
+  EXPECT_EQ(top_k[2] + top_k[3], 0);
+  const auto top_p = frequencies({.temperature = 1, .top_p = 0.7, .seed = 1}, logits, 20000);
+  EXPECT_NEAR(top_p[1], 0.3 / 0.8, 0.015);
+  EXPECT_EQ(top_p[2] + top_p[3], 0);
+  const auto tiny = frequencies({.temperature = 1, .top_p = 1e-9, .seed = 1}, logits, 100);
+  EXPECT_EQ(tiny[0], 1);
+}
+
+TEST(Sampler, SameSeedSameTokens) {
+  const at::Tensor logits = at::zeros({64, 100});
+  Sampler a({.temperature = 1, .seed = 7}), b({.temperature = 1, .seed = 7}), c({.temperature = 1, .seed = 8});
+  const at::Tensor first = a.sample(logits);
+  EXPECT_TRUE(at::equal(first, b.sample(logits)));
+  EXPECT_FALSE(at::equal(first, c.sample(logits)));
+}
+
+TEST(Sampler, RefusesBadValues) {
+  EXPECT_THROW(Sampler({.temperature = -1}), UsageError);
+  EXPECT_THROW(Sampler({.temperature = std::numeric_limits<double>::quiet_NaN()}), UsageError);
+  EXPECT_THROW(Sampler({.top_k = -1}), UsageError);
+  EXPECT_THROW(Sampler({.top_p = 0}), UsageError);
+  EXPECT_THROW(Sampler({.top_p = 1.5}), UsageError);
+  Sampler sampler({});
+  EXPECT_THROW(sampler.sample(at::tensor({1.0F, std::nanf("")}).unsqueeze(0)), Error);
+}
+
+}  // namespace
+}  // namespace focus
