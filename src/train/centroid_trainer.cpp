@@ -1,0 +1,168 @@
+#include "train/centroid_trainer.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "train/recording_attention.h"
+
+namespace focus {
+
+namespace {
+
+DistillationLayer copy_for_training(const AttentionInput& input) {
+  const auto plain = [](const at::Tensor& t) { return t.to(at::kCPU, at::kFloat).contiguous(); };
+  return {.hidden = plain(input.hidden[0]),
+          .q = plain(input.q[0]),
+          .k = plain(input.k[0]),
+          .v = plain(input.v[0]),
+          .output_weight = plain(input.output_weight),
+          .scale = input.scale,
+          .softcap = input.softcap,
+          .layer_window = input.layer_window};
+}
+
+/// Runs work(i) for i in [0, n) on the threads at hand, each call on one thread: results do not depend on their number.
+void parallel_over_layers(int64_t n, const std::function<void(int64_t)>& work) {
+  at::parallel_for(0, n, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) work(i);
+  });
+}
+
+}  // namespace
+
+int64_t CentroidTrainingOptions::list_steps() const {
+  return std::clamp<int64_t>(std::llround(lists_share * static_cast<double>(steps)), 0, steps - 1);
+}
+
+CentroidTrainer::CentroidTrainer(const CausalLM& model, const CentroidTrainingOptions& options,
+                                 std::function<std::vector<int32_t>()> next_window)
+    : model_(model), options_(options), next_window_(std::move(next_window)) {
+  options_.distillation.routing.validate();
+  require(options_.steps >= 1, "at least one training step is needed, got {}", options_.steps);
+  for (int64_t layer = 0; layer < model.config().num_layers; ++layer) {
+    layers_.emplace_back(layer, options_.distillation);
+  }
+}
+
+void CentroidTrainer::for_each_layer(const std::vector<int32_t>& ids,
+                                     const std::function<void(int64_t, const DistillationLayer&)>& work) {
+  const at::NoGradGuard no_grad;
+  const ModelConfig& config = model_.config();
+  // A few layers wait for their turn together, so that all threads have work and memory stays bounded.
+  const int64_t together = 4 * static_cast<int64_t>(at::get_num_threads());
+  std::vector<std::pair<int64_t, DistillationLayer>> waiting;
+  const auto flush = [&] {
+    parallel_over_layers(std::ssize(waiting), [&](int64_t i) { work(waiting[i].first, waiting[i].second); });
+    waiting.clear();
+  };
+  RecordingAttention method([&](const AttentionInput& input) {
+    waiting.emplace_back(input.layer, copy_for_training(input));
+    LayerTrainer& trainer = layers_[input.layer];
+    if (!trainer.initialised()) {
+      trainer.initialise(input.query_weight.to(at::kCPU, at::kFloat), input.key_weight.to(at::kCPU, at::kFloat),
+                         config.num_kv_heads, config.head_dim, waiting.back().second.hidden);
+    }
+    if (std::ssize(waiting) == together) flush();
+  });
+  const at::Tensor input = at::tensor(ids, at::kLong).unsqueeze(0);
+  const at::Tensor positions = model_.positions(input, {});
+  at::Tensor x = model_.embed(input, positions);
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) x = model_.block(layer, x, positions, method, {});
+  flush();
+}
+
+void CentroidTrainer::build_lists(const std::function<void(const std::string&)>& note) {
+  if (note) note(fmt::format("building lists from the keys of {} windows", options_.list_windows));
+  for (int64_t window = 0; window < options_.list_windows; ++window) {
+    for_each_layer(next_window_(),
+                   [&](int64_t layer, const DistillationLayer& seen) { layers_[layer].collect(seen.hidden); });
+  }
+  parallel_over_layers(std::ssize(layers_), [&](int64_t layer) { layers_[layer].build_lists(); });
+}
+
+StepResult CentroidTrainer::train_step(const std::function<void(const std::string&)>& note) {
+  require(!done(), "training is done: {} of {} steps", step_, options_.steps);
+  const bool lists = step_ >= options_.index_steps();
+  if (lists && !layers_.front().has_lists()) build_lists(note);
+  const int64_t per_step = options_.updates_per_step;
+  const int64_t first = (lists ? step_ - options_.index_steps() : step_) * per_step;
+  const int64_t total = (lists ? options_.list_steps() : options_.index_steps()) * per_step;
+
+  std::vector<UpdateResult> last(layers_.size());
+  std::vector<double> loss(layers_.size(), 0.0);
+  for_each_layer(next_window_(), [&](int64_t layer, const DistillationLayer& window) {
+    for (int64_t i = 0; i < per_step; ++i) {
+      last[layer] = lists ? layers_[layer].update_lists(window, first + i, total)
+                          : layers_[layer].update_index(window, first + i, total);
+      loss[layer] += last[layer].loss / static_cast<double>(per_step);
+    }
+  });
+  ++step_;
+  StepResult result;
+  result.step = step_;
+  result.stage = lists ? "lists" : "output";
+  const DistillationOptions& distillation = options_.distillation;
+  result.learning_rate = distillation.learning_rate *
+                         lr_factor(distillation.scheduler, first + per_step - 1, total, distillation.warmup_updates);
+  const double n = static_cast<double>(layers_.size());
+  int64_t kept = 0, causal = 0;
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    result.loss += loss[layer] / n;
+    result.grad_norm += last[layer].grad_norm / n;
+    result.dominance = std::max(result.dominance, last[layer].dominance);
+    kept += last[layer].kept;
+    causal += last[layer].causal;
+  }
+  result.layer_loss = std::move(loss);
+  result.pairs_kept = static_cast<double>(kept) / static_cast<double>(causal);
+  return result;
+}
+
+std::vector<double> CentroidTrainer::calibrate() {
+  if (!layers_.front().has_lists()) build_lists({});
+  std::vector<double> shares(layers_.size());
+  parallel_over_layers(std::ssize(layers_), [&](int64_t layer) { shares[layer] = layers_[layer].calibrate(); });
+  return shares;
+}
+
+std::map<int64_t, LayerRouter> CentroidTrainer::routers() const {
+  std::map<int64_t, LayerRouter> routers;
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    LayerRouter router = layers_[layer].router();
+    for (at::Tensor* tensor :
+         {&router.query_projection, &router.key_projection, &router.key_bias, &router.codebook, &router.potentials}) {
+      *tensor = tensor->detach().clone();
+    }
+    routers.emplace(static_cast<int64_t>(layer), std::move(router));
+  }
+  return routers;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> CentroidTrainer::state() const {
+  std::vector<std::pair<std::string, at::Tensor>> saved;
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    for (const auto& [name, tensor] : layers_[layer].state()) {
+      saved.emplace_back(fmt::format("layers.{}.{}", layer, name), tensor);
+    }
+  }
+  return saved;
+}
+
+void CentroidTrainer::load_state(int64_t step, const std::vector<std::pair<std::string, at::Tensor>>& state) {
+  require(step >= 0 && step <= options_.steps, "checkpoint at step {}, but the run has {} steps", step, options_.steps);
+  step_ = step;
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    const std::string prefix = fmt::format("layers.{}.", layer);
+    std::vector<std::pair<std::string, at::Tensor>> own;
+    for (const auto& [name, tensor] : state) {
+      if (name.starts_with(prefix)) own.emplace_back(name.substr(prefix.size()), tensor);
+    }
+    require(!own.empty(), "the checkpoint has no tensors of layer {}", layer);
+    layers_[layer].load_state(own);
+  }
+}
+
+}  // namespace focus

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+
+namespace focus {
+
+/// One layer of one training window, as seen by the losses: everything comes from the frozen model's forward pass with
+/// full attention. One sequence, no batch dimension.
+struct DistillationLayer {
+  at::Tensor hidden;         ///< float32 [T, d], the attention block's input after its norm.
+  at::Tensor q;              ///< float32 [Hq, T, D], after rotary embedding.
+  at::Tensor k;              ///< float32 [Hkv, T, D], after rotary embedding.
+  at::Tensor v;              ///< float32 [Hkv, T, D].
+  at::Tensor output_weight;  ///< float32 [d, Hq * D].
+  double scale = 1.0;
+  double softcap = 0.0;
+  int64_t layer_window = 0;
+};
+
+/// What full attention does at a few sampled query rows, kept as constants while a router is trained against it.
+/// The soft mask w in [0, 1] multiplies the exponentials: P = w e^s / sum(w e^s), the hard mask being w in {0, 1}.
+class SampledTeacher {
+ public:
+  /// rows: int64 [R], ascending query positions. `window` and `sinks` mark the pairs that are visible anyway.
+  SampledTeacher(const DistillationLayer& layer, const at::Tensor& rows, int64_t window, int64_t sinks);
+
+  /// bool [R, T]: pairs a router decides on: j < i - window, j >= sinks (and inside the layer's own window).
+  const at::Tensor& far() const { return far_; }
+  const at::Tensor& rows() const { return rows_; }
+
+  /// Relative squared error of the block's output under far-pair weights [H, R, T] (H = Hkv or 1; near pairs keep
+  /// weight 1): sum ||W_o (o_w - o)||^2 / sum ||W_o o||^2. Differentiable in `weights`.
+  at::Tensor output_error(const at::Tensor& weights) const;
+
+ private:
+  at::Tensor block_output(const at::Tensor& exponentials) const;
+
+  at::Tensor rows_;
+  at::Tensor far_;
+  at::Tensor exponentials_;  // [Hkv, G, R, T], e^(s - row maximum), 0 where not causal.
+  at::Tensor v_;
+  at::Tensor output_weight_;
+  at::Tensor output_;         // [R, d]
+  double output_square_ = 0;  // ||output||^2
+};
+
+/// Per row and head set, the index score that the best `fraction` of the far keys reach: scores [H, R, T] -> [H, R, 1].
+at::Tensor far_threshold(const at::Tensor& scores, const at::Tensor& far, double fraction);
+
+/// Query rows to sample: `count` distinct positions of [first, length), ascending, int64 [count] (all of them if
+/// fewer).
+at::Tensor sample_rows(int64_t first, int64_t length, int64_t count, at::Generator& generator);
+
+}  // namespace focus

@@ -1,0 +1,59 @@
+#include "train/index_init.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace focus {
+
+namespace {
+
+/// [d, r] without the component along `direction` (unit vector [d]).
+at::Tensor without_direction(const at::Tensor& matrix, const at::Tensor& direction) {
+  return matrix - at::outer(direction, at::matmul(direction, matrix));
+}
+
+/// Rows [group_dim, d] scaled to mean square 1 / d; directions beyond the rank are filled with small random ones.
+at::Tensor finish(const at::Tensor& columns, int64_t group_dim, at::Generator& generator) {
+  const int64_t d = columns.size(0), rank = std::min(columns.size(1), group_dim);
+  const double unit = 1.0 / std::sqrt(static_cast<double>(d));
+  at::Tensor rows = columns.narrow(1, 0, rank).t();
+  rows = rows * (unit / rows.square().mean().sqrt().clamp_min(1e-12));
+  if (rank < group_dim) {
+    rows = at::cat({rows, at::randn({group_dim - rank, d}, generator, rows.options()) * (0.1 * unit)});
+  }
+  return rows.contiguous();
+}
+
+}  // namespace
+
+std::pair<at::Tensor, at::Tensor> svd_index(const at::Tensor& query_weight, const at::Tensor& key_weight,
+                                            int64_t kv_heads, int64_t head_dim, int64_t head_sets, int64_t group_dim,
+                                            const at::Tensor& mean_hidden, at::Generator& generator) {
+  const at::NoGradGuard no_grad;
+  const int64_t d = query_weight.size(1);
+  // Query heads that share a KV head are averaged: [Hkv, D, d].
+  const at::Tensor queries = query_weight.view({kv_heads, -1, head_dim, d}).mean(1);
+  const at::Tensor keys = key_weight.view({kv_heads, head_dim, d});
+  const at::Tensor common = mean_hidden / mean_hidden.norm().clamp_min(1e-12);
+  std::vector<at::Tensor> query_rows, key_rows;
+  for (int64_t set = 0; set < head_sets; ++set) {
+    // One head set of several heads factors the sum of their products: rows side by side.
+    const int64_t heads = kv_heads / head_sets;
+    const at::Tensor a =
+        without_direction(queries.narrow(0, set * heads, heads).reshape({heads * head_dim, d}).t(), common);
+    const at::Tensor b =
+        without_direction(keys.narrow(0, set * heads, heads).reshape({heads * head_dim, d}).t(), common);
+    // a b^T = Qa (Ra Rb^T) Qb^T: the singular value decomposition of a small matrix gives that of the d x d product.
+    const auto [qa, ra] = at::linalg_qr(a);
+    const auto [qb, rb] = at::linalg_qr(b);
+    const auto [u, s, vh] = at::linalg_svd(at::matmul(ra, rb.t()), /*full_matrices=*/false);
+    const int64_t rank = std::min(group_dim, s.size(0));
+    const at::Tensor root = s.narrow(0, 0, rank).sqrt();
+    query_rows.push_back(finish(at::matmul(qa, u.narrow(1, 0, rank)) * root, group_dim, generator));
+    key_rows.push_back(finish(at::matmul(qb, vh.narrow(0, 0, rank).t()) * root, group_dim, generator));
+  }
+  return {at::stack(query_rows), at::stack(key_rows)};
+}
+
+}  // namespace focus

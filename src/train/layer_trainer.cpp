@@ -1,0 +1,215 @@
+#include "train/layer_trainer.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <map>
+
+#include "attention/routing/formulas.h"
+#include "attention/routing/sinkhorn.h"
+#include "base/error.h"
+#include "train/index_init.h"
+
+namespace focus {
+
+namespace {
+
+constexpr int64_t kIndexStage = 1, kListsStage = 2;
+// Rows right behind the window see hardly any far key; their errors would say little.
+constexpr int64_t kFewestFarKeys = 24;
+constexpr int64_t kKmeansIterations = 12;
+// Step of the balance potentials against the log of the lists' soft shares, one step an update.
+constexpr double kBalanceRate = 0.2;
+constexpr double kBeta1 = 0.9, kBeta2 = 0.98;
+
+const std::vector<std::string> kIndexNames = {"query_projection", "key_projection", "key_bias"};
+const std::vector<std::string> kListNames = {"codebook"};
+
+at::Generator generator_for(int64_t seed, int64_t layer, int64_t stage, int64_t update) {
+  // SplitMix64 over the four numbers: neighbouring updates get unrelated streams.
+  uint64_t state = 0;
+  for (const int64_t part : {seed, layer, stage, update}) {
+    state += static_cast<uint64_t>(part) + 0x9E3779B97F4A7C15ULL;
+    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9ULL;
+    state = (state ^ (state >> 27)) * 0x94D049BB133111EBULL;
+    state ^= state >> 31;
+  }
+  return at::make_generator<at::CPUGeneratorImpl>(state);
+}
+
+void count_kept(const at::Tensor& far_kept, const SampledTeacher& teacher, UpdateResult& result) {
+  const int64_t sets = far_kept.size(0);
+  const int64_t causal = (teacher.rows() + 1).sum().item<int64_t>();
+  const int64_t far = teacher.far().sum().item<int64_t>();
+  result.causal = causal * sets;
+  result.kept = (causal - far) * sets + far_kept.sum().item<int64_t>();
+}
+
+}  // namespace
+
+LayerTrainer::LayerTrainer(int64_t layer, const DistillationOptions& options) : layer_(layer), options_(options) {}
+
+void LayerTrainer::initialise(const at::Tensor& query_weight, const at::Tensor& key_weight, int64_t kv_heads,
+                              int64_t head_dim, const at::Tensor& hidden) {
+  at::Generator generator = generator_for(options_.seed, layer_, 0, 0);
+  const int64_t sets = options_.routing.shared ? 1 : kv_heads;
+  std::tie(router_.query_projection, router_.key_projection) = svd_index(
+      query_weight, key_weight, kv_heads, head_dim, sets, options_.routing.group_dim, hidden.mean(0), generator);
+  router_.key_bias = at::zeros({sets, hidden.size(1)});
+}
+
+at::Tensor LayerTrainer::sample(const DistillationLayer& window, int64_t stage, int64_t update) const {
+  at::Generator generator = generator_for(options_.seed, layer_, stage, update);
+  const int64_t length = window.hidden.size(0);
+  const int64_t first = options_.routing.window + options_.routing.sinks + kFewestFarKeys;
+  require(length > first,
+          "training windows of {} tokens hold no far pairs: with --window {} and --sinks {} the context must exceed {}",
+          length, options_.routing.window, options_.routing.sinks, first);
+  return sample_rows(first, length, options_.rows, generator);
+}
+
+void LayerTrainer::start_stage(const std::vector<std::string>& names) {
+  if (adam_ && trained_ == names) return;
+  for (const std::string& name : trained_) router_.tensor(name).set_requires_grad(false);
+  std::vector<std::pair<std::string, at::Tensor>> parameters;
+  for (const std::string& name : names) {
+    at::Tensor& tensor = router_.tensor(name);
+    tensor = tensor.detach().clone().set_requires_grad(true);
+    parameters.emplace_back(name, tensor);
+  }
+  trained_ = names;
+  adam_ = std::make_unique<Adam>(std::move(parameters), kBeta1, kBeta2);
+}
+
+UpdateResult LayerTrainer::apply(const at::Tensor& loss, int64_t update, int64_t total) {
+  UpdateResult result;
+  result.loss = loss.item<double>();
+  require(std::isfinite(result.loss), "layer {}: the loss is not finite at update {}; a lower --learning-rate may help",
+          layer_, update);
+  loss.backward();
+  const double rate = options_.learning_rate * lr_factor(options_.scheduler, update, total, options_.warmup_updates);
+  result.grad_norm = adam_->step(rate, options_.max_grad_norm);
+  require(std::isfinite(result.grad_norm), "layer {}: the gradient is not finite at update {}", layer_, update);
+  return result;
+}
+
+UpdateResult LayerTrainer::update_index(const DistillationLayer& window, int64_t update, int64_t total) {
+  const at::AutoGradMode with_grad(true);
+  start_stage(kIndexNames);
+  const double tau = options_.routing.tau;
+  const SampledTeacher teacher(window, sample(window, kIndexStage, update), options_.routing.window,
+                               options_.routing.sinks);
+  const at::Tensor queries = query_features(window.hidden.index_select(0, teacher.rows()), router_.query_projection);
+  const at::Tensor scores =
+      index_scores(queries, key_features(window.hidden, router_.key_projection, router_.key_bias, tau), tau);
+  const at::Tensor threshold = far_threshold(scores.detach(), teacher.far(), options_.far_fraction);
+  UpdateResult result = apply(teacher.output_error(at::sigmoid(scores - threshold)), update, total);
+  count_kept((scores.detach() >= threshold) & teacher.far(), teacher, result);
+  return result;
+}
+
+void LayerTrainer::collect(const at::Tensor& hidden) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor features =
+      key_features(hidden, router_.key_projection, router_.key_bias, options_.routing.tau).contiguous();
+  features_ = features_.defined() ? at::cat({features_, features}, 1) : features;
+}
+
+void LayerTrainer::build_lists() {
+  const at::NoGradGuard no_grad;
+  const RoutingConfig& routing = options_.routing;
+  Clusters clusters = balanced_kmeans(features_, routing.entries(), kKmeansIterations, routing.tau,
+                                      static_cast<uint64_t>(options_.seed + layer_));
+  if (routing.global_group) {
+    // The entry whose keys are wanted most, whatever the query, becomes the global one: entry 0.
+    const at::Tensor wanted = clusters.centers.select(-1, routing.group_dim).argmax(-1, /*keepdim=*/true);  // [Hg, 1]
+    const at::Tensor entries = at::arange(routing.entries(), wanted.options()).unsqueeze(0);
+    const at::Tensor order = at::where(entries == 0, wanted, at::where(entries == wanted, 0, entries));
+    clusters.centers = clusters.centers.gather(1, order.unsqueeze(-1).expand_as(clusters.centers));
+    clusters.potentials = clusters.potentials.gather(1, order);
+  }
+  router_.codebook = clusters.centers;
+  router_.potentials = clusters.potentials;
+}
+
+UpdateResult LayerTrainer::update_lists(const DistillationLayer& window, int64_t update, int64_t total) {
+  const at::AutoGradMode with_grad(true);
+  start_stage(kListNames);
+  const RoutingConfig& routing = options_.routing;
+  const int64_t global = routing.global_group ? 1 : 0, entries = routing.entries();
+  const SampledTeacher teacher(window, sample(window, kListsStage, update), routing.window, routing.sinks);
+  at::Tensor queries, keys;
+  {
+    const at::NoGradGuard no_grad;
+    queries = query_features(window.hidden.index_select(0, teacher.rows()), router_.query_projection);
+    keys = key_features(window.hidden, router_.key_projection, router_.key_bias, routing.tau);
+  }
+  const at::Tensor key_scores = key_list_scores(keys, router_.codebook, router_.potentials, routing.tau);
+  const at::Tensor membership = (key_scores * options_.sharpness).softmax(-1);  // [Hg, T, E]
+  // The global entry is probed by every query; the groups compete.
+  const at::Tensor all_probes = probe_scores(queries, router_.codebook, routing.tau);  // [Hg, R, E]
+  const at::Tensor probe = all_probes.narrow(-1, global, routing.groups);
+  const int64_t best = std::min(routing.groups_per_token + 1, routing.groups);
+  const at::Tensor top = std::get<0>(probe.detach().topk(best, -1));
+  // Between the P-th best list and the next, where sigmoid is one half; all lists probed: everything passes.
+  const at::Tensor threshold = best > routing.groups_per_token
+                                   ? (top.narrow(-1, best - 2, 1) + top.narrow(-1, best - 1, 1)) * 0.5
+                                   : top.narrow(-1, best - 1, 1) - 10.0;
+  at::Tensor probed = at::sigmoid((probe - threshold) * options_.sharpness);
+  if (global > 0) probed = at::cat({at::ones_like(probed.narrow(-1, 0, 1)), probed}, -1);
+  UpdateResult result = apply(teacher.output_error(at::matmul(probed, membership.transpose(-2, -1))), update, total);
+
+  const at::NoGradGuard no_grad;
+  // Potentials follow the lists' soft shares, as a Sinkhorn column step over the batch would.
+  const at::Tensor share = membership.mean(-2) * static_cast<double>(entries);  // [Hg, E], 1 is balanced
+  router_.potentials = router_.potentials - kBalanceRate * (share + 1e-3).log();
+  router_.potentials = router_.potentials - router_.potentials.mean(-1, /*keepdim=*/true);
+  const at::Tensor list = key_scores.argmax(-1);  // [Hg, T]
+  const at::Tensor on = probe > threshold;        // [Hg, R, K]
+  const at::Tensor padded = global > 0 ? at::cat({at::ones_like(on.narrow(-1, 0, 1)), on}, -1) : on;
+  const at::Tensor kept = padded.gather(-1, list.unsqueeze(1).expand({-1, padded.size(1), -1}));  // [Hg, R, T]
+  count_kept(kept & teacher.far(), teacher, result);
+  result.dominance = at::one_hot(list, entries).to(at::kDouble).mean(-2).max().item<double>();
+  return result;
+}
+
+double LayerTrainer::calibrate() {
+  const at::NoGradGuard no_grad;
+  const at::Tensor none = at::zeros_like(router_.potentials);
+  const at::Tensor scores = key_list_scores(features_, router_.codebook.detach(), none, options_.routing.tau);
+  const Calibration calibrated = calibrate_potentials(scores, router_.potentials);
+  router_.potentials = calibrated.potentials;
+  return calibrated.largest_share.max().item<double>();
+}
+
+std::vector<std::pair<std::string, at::Tensor>> LayerTrainer::state() const {
+  std::vector<std::pair<std::string, at::Tensor>> saved;
+  for (const auto& name : {"query_projection", "key_projection", "key_bias", "codebook", "potentials"}) {
+    if (router_.tensor(name).defined()) saved.emplace_back(name, router_.tensor(name).detach());
+  }
+  if (features_.defined()) saved.emplace_back("features", features_);
+  if (adam_) {
+    for (const auto& [name, tensor] : adam_->state()) saved.emplace_back("adam." + name, tensor);
+  }
+  return saved;
+}
+
+void LayerTrainer::load_state(const std::vector<std::pair<std::string, at::Tensor>>& state) {
+  std::vector<std::pair<std::string, at::Tensor>> moments;
+  for (const auto& [name, tensor] : state) {
+    if (name == "features") {
+      features_ = tensor.clone();
+    } else if (name.starts_with("adam.")) {
+      moments.emplace_back(name.substr(5), tensor);
+    } else {
+      router_.tensor(name) = tensor.clone();
+    }
+  }
+  adam_.reset();
+  trained_.clear();
+  if (moments.empty()) return;
+  start_stage(moments.front().first.starts_with("codebook") ? kListNames : kIndexNames);
+  adam_->load_state(moments);
+}
+
+}  // namespace focus

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention/routing/config.h"
+#include "attention/routing/router.h"
+#include "train/distillation.h"
+#include "train/optimizer.h"
+
+namespace focus {
+
+/// How the router of a layer is trained against the frozen layer (docs/design.md, section 3).
+struct DistillationOptions {
+  RoutingConfig routing;
+  int64_t rows = 96;            ///< Sampled query rows an update.
+  double far_fraction = 0.125;  ///< Share of far keys that the soft mask of stage `output` lets through.
+  double sharpness = 3.0;  ///< Factor of the soft choices' logits in stage `lists`: keys and queries nearly decide.
+  double learning_rate = 5e-3;
+  int64_t warmup_updates = 8;
+  double max_grad_norm = 1.0;
+  LrScheduler scheduler = LrScheduler::kCosine;
+  int64_t seed = 0;
+};
+
+/// What one update did.
+struct UpdateResult {
+  double loss = 0;       ///< Relative squared error of the block's output under the soft mask.
+  double grad_norm = 0;  ///< Before clipping.
+  int64_t kept = 0;    ///< Pairs that the hard mask keeps at the sampled rows, near ones included, over the head sets.
+  int64_t causal = 0;  ///< Causal pairs at the sampled rows.
+  double dominance = 0;  ///< Share of the window's keys in the largest list (stage `lists`; 0 in `output`).
+};
+
+/// Trains the router of one layer, update by update. Stage `output` fits the index: soft mask sigmoid(s_ij - theta_i)
+/// on far pairs, theta_i the score that the best far_fraction of row i's far keys reach. Stage `lists` then fits the
+/// codebook with the index frozen: a far pair has weight sum over lists of p_i(list) m_j(list), with m_j the softmax of
+/// the key's list scores and p_i a sigmoid at the query's P-th best list. Both minimise the error of the attention
+/// block's output. Everything random is drawn from (seed, layer, stage, update), so that a resumed run is the same run.
+class LayerTrainer {
+ public:
+  LayerTrainer(int64_t layer, const DistillationOptions& options);
+
+  /// Starts the index from the frozen projections (see svd_index): weights float32, hidden [T, d] of one window.
+  void initialise(const at::Tensor& query_weight, const at::Tensor& key_weight, int64_t kv_heads, int64_t head_dim,
+                  const at::Tensor& hidden);
+  bool initialised() const { return router_.key_bias.defined(); }
+
+  /// Update `update` of `total` of stage `output`.
+  UpdateResult update_index(const DistillationLayer& window, int64_t update, int64_t total);
+
+  /// Adds the window's key features to those that lists are built from and calibrated on.
+  void collect(const at::Tensor& hidden);
+  /// Codebook and potentials by balanced k-means on the collected features.
+  void build_lists();
+  bool has_lists() const { return router_.codebook.defined(); }
+
+  /// Update `update` of `total` of stage `lists`.
+  UpdateResult update_lists(const DistillationLayer& window, int64_t update, int64_t total);
+
+  /// Potentials calibrated on hard assignments of the collected features. Returns the largest share of a list.
+  double calibrate();
+
+  const LayerRouter& router() const { return router_; }
+
+  /// All tensors that a resumed run needs, by name; load_state() takes them back.
+  std::vector<std::pair<std::string, at::Tensor>> state() const;
+  void load_state(const std::vector<std::pair<std::string, at::Tensor>>& state);
+
+ private:
+  at::Tensor sample(const DistillationLayer& window, int64_t stage, int64_t update) const;
+  UpdateResult apply(const at::Tensor& loss, int64_t update, int64_t total);
+  void start_stage(const std::vector<std::string>& names);
+
+  int64_t layer_;
+  DistillationOptions options_;
+  LayerRouter router_;
+  at::Tensor features_;  // [Hg, n, d_g + 1]
+  std::vector<std::string> trained_;
+  std::unique_ptr<Adam> adam_;
+};
+
+}  // namespace focus

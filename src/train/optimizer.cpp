@@ -1,0 +1,101 @@
+#include "train/optimizer.h"
+
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adam.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numbers>
+
+#include "base/error.h"
+
+namespace focus {
+
+double lr_factor(LrScheduler scheduler, int64_t update, int64_t total, int64_t warmup) {
+  const double rise = warmup > 0 ? std::min(1.0, static_cast<double>(update + 1) / static_cast<double>(warmup)) : 1.0;
+  const double left = static_cast<double>(std::max<int64_t>(total - update, 0));
+  switch (scheduler) {
+    case LrScheduler::kConstant:
+      return rise;
+    case LrScheduler::kLinear:
+      return rise * std::min(1.0, left / (0.6 * static_cast<double>(std::max<int64_t>(total, 1))));
+    case LrScheduler::kCosine:
+      break;
+  }
+  if (update < warmup) return rise;
+  const double span = static_cast<double>(std::max<int64_t>(total - warmup, 1));
+  const double done = std::min(1.0, static_cast<double>(update - warmup) / span);
+  return 0.5 * (1 + std::cos(std::numbers::pi * done));
+}
+
+struct Adam::Impl {
+  std::vector<std::string> names;
+  std::vector<at::Tensor> parameters;
+  torch::optim::Adam optimizer;
+
+  Impl(std::vector<std::string> names_, std::vector<at::Tensor> parameters_, double beta1, double beta2)
+      : names(std::move(names_)),
+        parameters(parameters_),
+        optimizer(std::move(parameters_), torch::optim::AdamOptions().betas({beta1, beta2})) {}
+};
+
+Adam::Adam(std::vector<std::pair<std::string, at::Tensor>> parameters, double beta1, double beta2) {
+  std::vector<std::string> names;
+  std::vector<at::Tensor> tensors;
+  for (auto& [name, tensor] : parameters) {
+    require(tensor.is_leaf() && tensor.requires_grad(), "Adam: {} is not a leaf that takes gradients", name);
+    names.push_back(name);
+    tensors.push_back(tensor);
+  }
+  impl_ = std::make_unique<Impl>(std::move(names), std::move(tensors), beta1, beta2);
+}
+
+Adam::~Adam() = default;
+Adam::Adam(Adam&&) noexcept = default;
+Adam& Adam::operator=(Adam&&) noexcept = default;
+
+double Adam::step(double learning_rate, double max_grad_norm) {
+  const double norm = torch::nn::utils::clip_grad_norm_(impl_->parameters, max_grad_norm);
+  static_cast<torch::optim::AdamOptions&>(impl_->optimizer.param_groups()[0].options()).lr(learning_rate);
+  impl_->optimizer.step();
+  impl_->optimizer.zero_grad();
+  return norm;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> Adam::state() const {
+  std::vector<std::pair<std::string, at::Tensor>> saved;
+  auto& states = impl_->optimizer.state();
+  for (size_t i = 0; i < impl_->names.size(); ++i) {
+    const auto found = states.find(impl_->parameters[i].unsafeGetTensorImpl());
+    if (found == states.end()) continue;
+    const auto& moments = static_cast<const torch::optim::AdamParamState&>(*found->second);
+    saved.emplace_back(impl_->names[i] + ".exp_avg", moments.exp_avg());
+    saved.emplace_back(impl_->names[i] + ".exp_avg_sq", moments.exp_avg_sq());
+    saved.emplace_back(impl_->names[i] + ".step", at::tensor(moments.step(), at::kLong));
+  }
+  return saved;
+}
+
+void Adam::load_state(const std::vector<std::pair<std::string, at::Tensor>>& state) {
+  auto& states = impl_->optimizer.state();
+  states.clear();
+  if (state.empty()) return;
+  const std::map<std::string, at::Tensor> by_name(state.begin(), state.end());
+  const auto take = [&](const std::string& name, at::IntArrayRef shape) {
+    const auto found = by_name.find(name);
+    require(found != by_name.end(), "optimizer state: {} is missing", name);
+    require(found->second.sizes() == shape, "optimizer state: {} has shape {}, expected {}", name,
+            fmt::join(found->second.sizes(), "x"), fmt::join(shape, "x"));
+    return found->second.clone();
+  };
+  for (size_t i = 0; i < impl_->names.size(); ++i) {
+    auto moments = std::make_unique<torch::optim::AdamParamState>();
+    moments->exp_avg(take(impl_->names[i] + ".exp_avg", impl_->parameters[i].sizes()));
+    moments->exp_avg_sq(take(impl_->names[i] + ".exp_avg_sq", impl_->parameters[i].sizes()));
+    moments->step(take(impl_->names[i] + ".step", {}).item<int64_t>());
+    states[impl_->parameters[i].unsafeGetTensorImpl()] = std::move(moments);
+  }
+}
+
+}  // namespace focus
