@@ -14,12 +14,15 @@ namespace focus {
 
 namespace {
 
-constexpr int64_t kIndexStage = 1, kListsStage = 2;
+// Streams of random numbers of one layer.
+constexpr int64_t kIndexStage = 1, kListsStage = 2, kProbesStream = 3;
 // Rows right behind the window see hardly any far key; their errors would say little.
 constexpr int64_t kFewestFarKeys = 24;
 constexpr int64_t kKmeansIterations = 12;
 // Step of the balance potentials against the log of the lists' soft shares, one step an update.
 constexpr double kBalanceRate = 0.2;
+// Learning rate of stage `lists` as a part of that of stage `output`.
+constexpr double kListsRate = 0.4;
 constexpr double kBeta1 = 0.9, kBeta2 = 0.98;
 
 const std::vector<std::string> kIndexNames = {"query_projection", "key_projection", "key_bias"};
@@ -68,6 +71,14 @@ at::Tensor LayerTrainer::sample(const DistillationLayer& window, int64_t stage, 
   return sample_rows(first, length, options_.rows, generator);
 }
 
+int64_t LayerTrainer::draw_probes(int64_t update) const {
+  const int64_t configured = options_.routing.groups_per_token;
+  if (configured == options_.routing.groups) return configured;
+  at::Generator generator = generator_for(options_.seed, layer_, kProbesStream, update);
+  const int64_t half = at::randint(1, 4, {}, generator, at::TensorOptions(at::kLong)).item<int64_t>();
+  return std::clamp<int64_t>(configured * half / 2, 1, options_.routing.groups);
+}
+
 void LayerTrainer::start_stage(const std::vector<std::string>& names) {
   if (adam_ && trained_ == names) return;
   for (const std::string& name : trained_) router_.tensor(name).set_requires_grad(false);
@@ -81,13 +92,13 @@ void LayerTrainer::start_stage(const std::vector<std::string>& names) {
   adam_ = std::make_unique<Adam>(std::move(parameters), kBeta1, kBeta2);
 }
 
-UpdateResult LayerTrainer::apply(const at::Tensor& loss, int64_t update, int64_t total) {
+UpdateResult LayerTrainer::apply(const at::Tensor& loss, double base_rate, int64_t update, int64_t total) {
   UpdateResult result;
   result.loss = loss.item<double>();
   require(std::isfinite(result.loss), "layer {}: the loss is not finite at update {}; a lower --learning-rate may help",
           layer_, update);
   loss.backward();
-  const double rate = options_.learning_rate * lr_factor(options_.scheduler, update, total, options_.warmup_updates);
+  const double rate = base_rate * lr_factor(options_.scheduler, update, total, options_.warmup_updates);
   result.grad_norm = adam_->step(rate, options_.max_grad_norm);
   require(std::isfinite(result.grad_norm), "layer {}: the gradient is not finite at update {}", layer_, update);
   return result;
@@ -103,7 +114,8 @@ UpdateResult LayerTrainer::update_index(const DistillationLayer& window, int64_t
   const at::Tensor scores =
       index_scores(queries, key_features(window.hidden, router_.key_projection, router_.key_bias, tau), tau);
   const at::Tensor threshold = far_threshold(scores.detach(), teacher.far(), options_.far_fraction);
-  UpdateResult result = apply(teacher.output_error(at::sigmoid(scores - threshold)), update, total);
+  UpdateResult result =
+      apply(teacher.output_error(at::sigmoid(scores - threshold)), options_.learning_rate, update, total);
   count_kept((scores.detach() >= threshold) & teacher.far(), teacher, result);
   return result;
 }
@@ -149,12 +161,13 @@ UpdateResult LayerTrainer::update_lists(const DistillationLayer& window, int64_t
   // The global entry is probed by every query; the groups compete.
   const at::Tensor all_probes = probe_scores(queries, router_.codebook, routing.tau);  // [Hg, R, E]
   const at::Tensor probe = all_probes.narrow(-1, global, routing.groups);
-  const int64_t best = std::min(routing.groups_per_token + 1, routing.groups);
-  const at::Tensor top = std::get<0>(probe.detach().topk(best, -1));
-  // Between the P-th best list and the next, where sigmoid is one half; all lists probed: everything passes.
-  const at::Tensor threshold = best > routing.groups_per_token
-                                   ? (top.narrow(-1, best - 2, 1) + top.narrow(-1, best - 1, 1)) * 0.5
-                                   : top.narrow(-1, best - 1, 1) - 10.0;
+  const int64_t probes = draw_probes(update);
+  const at::Tensor top = std::get<0>(probe.detach().topk(std::min(probes + 1, routing.groups), -1));
+  // Half way between the P-th best list and the next, there the sigmoid is one half; all lists probed: everything
+  // passes.
+  const at::Tensor threshold = probes < routing.groups
+                                   ? (top.narrow(-1, probes - 1, 1) + top.narrow(-1, probes, 1)) * 0.5
+                                   : top.narrow(-1, probes - 1, 1) - 10.0;
   at::Tensor probed = at::sigmoid((probe - threshold) * options_.sharpness);
   if (global > 0) probed = at::cat({at::ones_like(probed.narrow(-1, 0, 1)), probed}, -1);
   UpdateResult result = apply(teacher.output_error(at::matmul(probed, membership.transpose(-2, -1))), update, total);

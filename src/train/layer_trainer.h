@@ -21,7 +21,7 @@ struct DistillationOptions {
   int64_t rows = 96;            ///< Sampled query rows an update.
   double far_fraction = 0.125;  ///< Share of far keys that the soft mask of stage `output` lets through.
   double sharpness = 3.0;  ///< Factor of the soft choices' logits in stage `lists`: keys and queries nearly decide.
-  double learning_rate = 5e-3;
+  double learning_rate = 5e-3;  ///< Of stage `output`; stage `lists` takes 0.4 of it.
   int64_t warmup_updates = 8;
   double max_grad_norm = 1.0;
   LrScheduler scheduler = LrScheduler::kCosine;
@@ -74,7 +74,8 @@ class LayerTrainer {
 
  private:
   at::Tensor sample(const DistillationLayer& window, int64_t stage, int64_t update) const;
-  UpdateResult apply(const at::Tensor& loss, int64_t update, int64_t total);
+  UpdateResult apply(const at::Tensor& loss, double base_rate, int64_t update, int64_t total);
+  int64_t draw_probes(int64_t update) const;
   void start_stage(const std::vector<std::string>& names);
 
   int64_t layer_;
