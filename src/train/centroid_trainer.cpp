@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "train/recording_attention.h"
+#include "train/repeats.h"
 
 namespace focus {
 
@@ -74,10 +75,16 @@ void CentroidTrainer::for_each_layer(const std::vector<int32_t>& ids,
   flush();
 }
 
+std::vector<int32_t> CentroidTrainer::window(int64_t index) {
+  std::vector<int32_t> ids = next_window_();
+  if (takes_repeat(index, options_.repeats)) repeat_passage(ids, options_.distillation.seed, index);
+  return ids;
+}
+
 void CentroidTrainer::build_lists(const std::function<void(const std::string&)>& note) {
   if (note) note(fmt::format("building lists from the keys of {} windows", options_.list_windows));
-  for (int64_t window = 0; window < options_.list_windows; ++window) {
-    for_each_layer(next_window_(),
+  for (int64_t i = 0; i < options_.list_windows; ++i) {
+    for_each_layer(window(options_.steps + i),
                    [&](int64_t layer, const DistillationLayer& seen) { layers_[layer].collect(seen.hidden); });
   }
   parallel_over_layers(std::ssize(layers_), [&](int64_t layer) { layers_[layer].build_lists(); });
@@ -93,10 +100,10 @@ StepResult CentroidTrainer::train_step(const std::function<void(const std::strin
 
   std::vector<UpdateResult> last(layers_.size());
   std::vector<double> loss(layers_.size(), 0.0);
-  for_each_layer(next_window_(), [&](int64_t layer, const DistillationLayer& window) {
+  for_each_layer(window(step_), [&](int64_t layer, const DistillationLayer& seen) {
     for (int64_t i = 0; i < per_step; ++i) {
-      last[layer] = lists ? layers_[layer].update_lists(window, first + i, total)
-                          : layers_[layer].update_index(window, first + i, total);
+      last[layer] = lists ? layers_[layer].update_lists(seen, first + i, total)
+                          : layers_[layer].update_index(seen, first + i, total);
       loss[layer] += last[layer].loss / static_cast<double>(per_step);
     }
   });

@@ -21,6 +21,7 @@ struct CentroidTrainingOptions {
   int64_t updates_per_step =
       3;                     ///< Updates of every layer on each window: the forward pass is the larger part of a step.
   int64_t list_windows = 8;  ///< Further windows whose keys the lists are built from and calibrated on.
+  double repeats = 0.34;     ///< Share of the windows that end with a repeat of an earlier passage (repeats.h).
 
   int64_t list_steps() const;
   int64_t index_steps() const { return steps - list_steps(); }
@@ -67,6 +68,8 @@ class CentroidTrainer {
   void for_each_layer(const std::vector<int32_t>& ids,
                       const std::function<void(int64_t, const DistillationLayer&)>& work);
   void build_lists(const std::function<void(const std::string&)>& note);
+  /// The next window of the data; `index` counts the windows of the run.
+  std::vector<int32_t> window(int64_t index);
 
   const CausalLM& model_;
   CentroidTrainingOptions options_;

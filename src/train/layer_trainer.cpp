@@ -9,13 +9,12 @@
 #include "attention/routing/sinkhorn.h"
 #include "base/error.h"
 #include "train/index_init.h"
+#include "train/random_stream.h"
 
 namespace focus {
 
 namespace {
 
-// Streams of random numbers of one layer.
-constexpr int64_t kIndexStage = 1, kListsStage = 2, kProbesStream = 3;
 // Rows right behind the window see hardly any far key; their errors would say little.
 constexpr int64_t kFewestFarKeys = 24;
 constexpr int64_t kKmeansIterations = 12;
@@ -28,16 +27,8 @@ constexpr double kBeta1 = 0.9, kBeta2 = 0.98;
 const std::vector<std::string> kIndexNames = {"query_projection", "key_projection", "key_bias"};
 const std::vector<std::string> kListNames = {"codebook"};
 
-at::Generator generator_for(int64_t seed, int64_t layer, int64_t stage, int64_t update) {
-  // SplitMix64 over the four numbers: neighbouring updates get unrelated streams.
-  uint64_t state = 0;
-  for (const int64_t part : {seed, layer, stage, update}) {
-    state += static_cast<uint64_t>(part) + 0x9E3779B97F4A7C15ULL;
-    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9ULL;
-    state = (state ^ (state >> 27)) * 0x94D049BB133111EBULL;
-    state ^= state >> 31;
-  }
-  return at::make_generator<at::CPUGeneratorImpl>(state);
+at::Generator generator_for(int64_t seed, int64_t layer, int64_t stream, int64_t update) {
+  return at::make_generator<at::CPUGeneratorImpl>(RandomStream({seed, layer, stream, update}).next());
 }
 
 void count_kept(const at::Tensor& far_kept, const SampledTeacher& teacher, UpdateResult& result) {
@@ -54,15 +45,15 @@ LayerTrainer::LayerTrainer(int64_t layer, const DistillationOptions& options) : 
 
 void LayerTrainer::initialise(const at::Tensor& query_weight, const at::Tensor& key_weight, int64_t kv_heads,
                               int64_t head_dim, const at::Tensor& hidden) {
-  at::Generator generator = generator_for(options_.seed, layer_, 0, 0);
+  at::Generator generator = generator_for(options_.seed, layer_, kInitStream, 0);
   const int64_t sets = options_.routing.shared ? 1 : kv_heads;
   std::tie(router_.query_projection, router_.key_projection) = svd_index(
       query_weight, key_weight, kv_heads, head_dim, sets, options_.routing.group_dim, hidden.mean(0), generator);
   router_.key_bias = at::zeros({sets, hidden.size(1)});
 }
 
-at::Tensor LayerTrainer::sample(const DistillationLayer& window, int64_t stage, int64_t update) const {
-  at::Generator generator = generator_for(options_.seed, layer_, stage, update);
+at::Tensor LayerTrainer::sample(const DistillationLayer& window, int64_t stream, int64_t update) const {
+  at::Generator generator = generator_for(options_.seed, layer_, stream, update);
   const int64_t length = window.hidden.size(0);
   const int64_t first = options_.routing.window + options_.routing.sinks + kFewestFarKeys;
   require(length > first,
@@ -74,9 +65,8 @@ at::Tensor LayerTrainer::sample(const DistillationLayer& window, int64_t stage, 
 int64_t LayerTrainer::draw_probes(int64_t update) const {
   const int64_t configured = options_.routing.groups_per_token;
   if (configured == options_.routing.groups) return configured;
-  at::Generator generator = generator_for(options_.seed, layer_, kProbesStream, update);
-  const int64_t half = at::randint(1, 4, {}, generator, at::TensorOptions(at::kLong)).item<int64_t>();
-  return std::clamp<int64_t>(configured * half / 2, 1, options_.routing.groups);
+  const int64_t halves = RandomStream({options_.seed, layer_, kProbesStream, update}).between(1, 3);
+  return std::clamp<int64_t>(configured * halves / 2, 1, options_.routing.groups);
 }
 
 void LayerTrainer::start_stage(const std::vector<std::string>& names) {
@@ -108,7 +98,7 @@ UpdateResult LayerTrainer::update_index(const DistillationLayer& window, int64_t
   const at::AutoGradMode with_grad(true);
   start_stage(kIndexNames);
   const double tau = options_.routing.tau;
-  const SampledTeacher teacher(window, sample(window, kIndexStage, update), options_.routing.window,
+  const SampledTeacher teacher(window, sample(window, kIndexStream, update), options_.routing.window,
                                options_.routing.sinks);
   const at::Tensor queries = query_features(window.hidden.index_select(0, teacher.rows()), router_.query_projection);
   const at::Tensor scores =
@@ -149,7 +139,7 @@ UpdateResult LayerTrainer::update_lists(const DistillationLayer& window, int64_t
   start_stage(kListNames);
   const RoutingConfig& routing = options_.routing;
   const int64_t global = routing.global_group ? 1 : 0, entries = routing.entries();
-  const SampledTeacher teacher(window, sample(window, kListsStage, update), routing.window, routing.sinks);
+  const SampledTeacher teacher(window, sample(window, kListsStream, update), routing.window, routing.sinks);
   at::Tensor queries, keys;
   {
     const at::NoGradGuard no_grad;

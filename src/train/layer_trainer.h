@@ -73,7 +73,7 @@ class LayerTrainer {
   void load_state(const std::vector<std::pair<std::string, at::Tensor>>& state);
 
  private:
-  at::Tensor sample(const DistillationLayer& window, int64_t stage, int64_t update) const;
+  at::Tensor sample(const DistillationLayer& window, int64_t stream, int64_t update) const;
   UpdateResult apply(const at::Tensor& loss, double base_rate, int64_t update, int64_t total);
   int64_t draw_probes(int64_t update) const;
   void start_stage(const std::vector<std::string>& names);
