@@ -1,0 +1,111 @@
+#include "train/centroid_run.h"
+
+#include <chrono>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "train/metrics_log.h"
+
+namespace focus {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Throws Error naming the first setting in which a checkpoint's run differs from this one.
+void check_identity(const nlohmann::json& saved, const nlohmann::json& now, const fs::path& folder) {
+  for (const auto& [name, value] : now.items()) {
+    const nlohmann::json before = saved.contains(name) ? saved.at(name) : nlohmann::json();
+    require(before == value,
+            "{}: this checkpoint is of a run with {} = {}, but now it is {}; use another --out or the same settings",
+            folder.string(), name, before.dump(), value.dump());
+  }
+}
+
+nlohmann::json metrics_line(const StepResult& step, int64_t tokens, double tokens_per_second) {
+  return {{"step", step.step},
+          {"stage", step.stage},
+          {"loss", step.loss},
+          {"lr", step.learning_rate},
+          {"tokens", tokens},
+          {"tokens_per_s", tokens_per_second},
+          {"dominance", step.dominance > 0 ? nlohmann::json(step.dominance) : nlohmann::json()},
+          {"pairs_kept", step.pairs_kept},
+          {"grad_norm", step.grad_norm},
+          {"layer_loss", step.layer_loss}};
+}
+
+}  // namespace
+
+CentroidRunResult run_centroid_training(const CausalLM& model, const CentroidRunOptions& options,
+                                        const WindowStream& windows) {
+  const auto start = std::chrono::steady_clock::now();
+  int64_t tokens = 0;
+  CentroidTrainer trainer(model, options.training, [&] {
+    std::vector<int32_t> ids = windows.next();
+    tokens += std::ssize(ids);
+    return ids;
+  });
+
+  std::optional<fs::path> last_saved;
+  if (options.resume) {
+    last_saved = latest_checkpoint(options.out);
+    if (last_saved) {
+      const Checkpoint checkpoint = load_checkpoint(*last_saved);
+      check_identity(checkpoint.state.value("identity", nlohmann::json::object()), options.identity, *last_saved);
+      trainer.load_state(checkpoint.step, checkpoint.tensors);
+      windows.seek(checkpoint.state.at("data"));
+      tokens = checkpoint.state.at("tokens").get<int64_t>();
+      log_info("resuming from {} (step {} of {})", last_saved->string(), checkpoint.step, options.training.steps);
+    } else {
+      log_info("no checkpoint in {}: starting from the beginning", options.out.string());
+    }
+  }
+  const auto save = [&] {
+    Checkpoint checkpoint;
+    checkpoint.step = trainer.step();
+    checkpoint.state = {{"identity", options.identity}, {"data", windows.position()}, {"tokens", tokens}};
+    checkpoint.tensors = trainer.state();
+    save_checkpoint(options.out, checkpoint, options.save_total_limit);
+    last_saved = options.out / fmt::format("checkpoint-{}", trainer.step());
+  };
+
+  MetricsLog metrics(options.out / "metrics.jsonl", trainer.step());
+  Progress progress("training", options.training.steps, "steps", trainer.step());
+  const InterruptGuard guard;
+  CentroidRunResult result;
+  const int64_t tokens_before = tokens;
+  try {
+    while (!trainer.done() && !interrupted()) {
+      const StepResult step = trainer.train_step([&](const std::string& what) { progress.note(what); });
+      const nlohmann::json line =
+          metrics_line(step, tokens, static_cast<double>(tokens - tokens_before) / seconds_since(start));
+      metrics.write(line);
+      if (options.on_metrics) options.on_metrics(line);
+      progress.note(fmt::format("{} error {:.4f}, pairs {:.1f}%", step.stage, step.loss, 100 * step.pairs_kept));
+      progress.set(trainer.step());
+      if (options.save_every > 0 && trainer.step() % options.save_every == 0 && !trainer.done()) save();
+    }
+    result.finished = trainer.done();
+    if (result.finished) {
+      result.largest_shares = trainer.calibrate();
+    } else {
+      save();
+    }
+  } catch (const std::exception& e) {
+    if (!last_saved) throw;
+    fail("step {}: {} (the checkpoint {} is kept)", trainer.step() + 1, e.what(), last_saved->string());
+  }
+  result.steps = trainer.step();
+  result.seconds = seconds_since(start);
+  result.routers = trainer.routers();
+  return result;
+}
+
+}  // namespace focus

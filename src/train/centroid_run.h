@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "train/centroid_trainer.h"
+
+namespace focus {
+
+/// Where training windows come from, with a position that can be saved and restored.
+struct WindowStream {
+  std::function<std::vector<int32_t>()> next;
+  std::function<nlohmann::json()> position;
+  std::function<void(const nlohmann::json&)> seek;
+};
+
+/// A whole run of centroid training: steps, metrics, checkpoints, interruption.
+struct CentroidRunOptions {
+  CentroidTrainingOptions training;
+  std::filesystem::path out;     ///< metrics.jsonl and checkpoints go here.
+  int64_t save_every = 0;        ///< Checkpoint every so many steps; 0: only when interrupted.
+  int64_t save_total_limit = 2;  ///< Newest checkpoints kept.
+  bool resume = false;           ///< Go on from the newest checkpoint in `out`, if there is one.
+  nlohmann::json identity;       ///< What must be equal for a checkpoint to be continued (model, data, settings).
+  std::function<void(const nlohmann::json&)> on_metrics;  ///< Sees each line of metrics.jsonl.
+};
+
+struct CentroidRunResult {
+  bool finished = false;  ///< False: interrupted, a checkpoint is saved.
+  int64_t steps = 0;
+  double seconds = 0;                  ///< Of this call.
+  std::vector<double> largest_shares;  ///< After calibration, by layer.
+  std::map<int64_t, LayerRouter> routers;
+};
+
+/// Trains until all steps are done or a signal comes (base/interrupt.h). metrics.jsonl holds one object a step; on
+/// resuming it is cut back to the checkpoint's step. When a step fails (loss not finite, out of memory) the last
+/// checkpoint stays, and the Error names it. Throws Error if a checkpoint belongs to a run with other settings, naming
+/// the first that differs.
+CentroidRunResult run_centroid_training(const CausalLM& model, const CentroidRunOptions& options,
+                                        const WindowStream& windows);
+
+}  // namespace focus

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace focus {
+
+/// metrics.jsonl: one JSON object a step, flushed line by line.
+class MetricsLog {
+ public:
+  /// Opens `file`; lines of steps beyond `steps_done`, and a last line cut short, are dropped first (0: starts anew).
+  MetricsLog(const std::filesystem::path& file, int64_t steps_done);
+  /// Throws Error if the line cannot be written.
+  void write(const nlohmann::json& line);
+
+ private:
+  std::filesystem::path file_;
+  std::ofstream stream_;
+};
+
+}  // namespace focus
