@@ -18,22 +18,41 @@ std::vector<EvalWindow> eval_windows(int64_t tokens, int64_t context, int64_t st
     const int64_t end = std::min(begin + context, tokens);
     // Position `begin` itself has no prediction inside this window.
     const int64_t scored = end - std::max(predicted, begin + 1);
-    if (scored > 0) windows.push_back({begin, end - begin, scored});
+    if (scored > 0) windows.push_back({.begin = begin, .length = end - begin, .scored = scored});
     predicted = end;
     if (end == tokens || (max_windows > 0 && std::ssize(windows) == max_windows)) break;
   }
   return windows;
 }
 
-PerplexityResult evaluate_perplexity(const CausalLM& model, AttentionMethod& method, const std::vector<int32_t>& ids,
+std::vector<EvalWindow> eval_windows(const std::vector<std::vector<int32_t>>& documents, int64_t context,
+                                     int64_t stride, int64_t max_windows) {
+  std::vector<EvalWindow> all;
+  for (int64_t document = 0; document < std::ssize(documents); ++document) {
+    const int64_t tokens = std::ssize(documents[document]);
+    if (tokens < 2) continue;
+    const int64_t left = max_windows - std::ssize(all);
+    if (max_windows > 0 && left == 0) break;
+    for (EvalWindow window : eval_windows(tokens, context, stride, max_windows > 0 ? left : 0)) {
+      window.document = document;
+      all.push_back(window);
+    }
+  }
+  require(!all.empty(), "no document has 2 tokens or more: nothing to predict");
+  return all;
+}
+
+PerplexityResult evaluate_perplexity(const CausalLM& model, AttentionMethod& method,
+                                     const std::vector<std::vector<int32_t>>& documents,
                                      const std::vector<EvalWindow>& windows,
                                      const std::function<bool(int64_t, int64_t)>& progress) {
   const at::NoGradGuard no_grad;
-  const at::Tensor all = at::tensor(ids, at::kLong);
   PerplexityResult result;
   double sum = 0;
   for (const EvalWindow& window : windows) {
-    const at::Tensor input = all.narrow(0, window.begin, window.length).unsqueeze(0);
+    const auto first_id = documents[window.document].begin() + window.begin;
+    const at::Tensor input =
+        at::tensor(std::vector<int64_t>(first_id, first_id + window.length), at::kLong).unsqueeze(0);
     const at::Tensor hidden = model.forward(input, method).squeeze(0);
     const int64_t first = window.length - window.scored;  // First scored position inside the window, >= 1.
     const at::Tensor nll =
@@ -41,7 +60,7 @@ PerplexityResult evaluate_perplexity(const CausalLM& model, AttentionMethod& met
     const double window_sum = nll.to(at::kDouble).sum().item<double>();
     require(std::isfinite(window_sum),
             "the loss of tokens {} to {} is not finite: the model or adapter gives NaN or Inf", window.begin,
-            window.begin + window.length);
+            window.begin + window.length, window.document);
     sum += window_sum;
     result.tokens_scored += window.scored;
     result.window_nll.push_back(window_sum / static_cast<double>(window.scored));

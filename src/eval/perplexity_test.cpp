@@ -34,6 +34,17 @@ TEST(EvalWindows, LimitsTheirNumber) {
   EXPECT_EQ(eval_windows(1000, 10, 10, 3).size(), 3u);
 }
 
+TEST(EvalWindows, DoNotCrossDocuments) {
+  const std::vector<std::vector<int32_t>> documents = {std::vector<int32_t>(5), {1}, std::vector<int32_t>(3)};
+  const auto windows = eval_windows(documents, 4, 4, 0);
+  ASSERT_EQ(windows.size(), 2u);
+  EXPECT_EQ(windows[0].scored, 3);
+  EXPECT_EQ(windows[1].document, 2);
+  EXPECT_EQ(windows[1].scored, 2);
+  EXPECT_EQ(eval_windows(documents, 4, 4, 1).size(), 1u);
+  EXPECT_THROW(eval_windows(std::vector<std::vector<int32_t>>{{1}}, 4, 4, 0), Error);
+}
+
 TEST(EvalWindows, RefusesBadArguments) {
   EXPECT_THROW(eval_windows(10, 1, 1, 0), UsageError);
   EXPECT_THROW(eval_windows(10, 4, 5, 0), UsageError);
