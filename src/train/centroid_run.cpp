@@ -44,13 +44,13 @@ nlohmann::json metrics_line(const StepResult& step, int64_t tokens, double token
 }  // namespace
 
 CentroidRunResult run_centroid_training(const CausalLM& model, const CentroidRunOptions& options,
-                                        const WindowStream& windows) {
+                                        TrainWindows& windows) {
   const auto start = std::chrono::steady_clock::now();
   int64_t tokens = 0;
   CentroidTrainer trainer(model, options.training, [&] {
-    std::vector<int32_t> ids = windows.next();
-    tokens += std::ssize(ids);
-    return ids;
+    TrainWindows::Window window = windows.next();
+    tokens += std::ssize(window.ids);
+    return window;
   });
 
   std::optional<fs::path> last_saved;
@@ -60,7 +60,7 @@ CentroidRunResult run_centroid_training(const CausalLM& model, const CentroidRun
       const Checkpoint checkpoint = load_checkpoint(*last_saved);
       check_identity(checkpoint.state.value("identity", nlohmann::json::object()), options.identity, *last_saved);
       trainer.load_state(checkpoint.step, checkpoint.tensors);
-      windows.seek(checkpoint.state.at("data"));
+      windows.restore(checkpoint.state.at("data"));
       tokens = checkpoint.state.at("tokens").get<int64_t>();
       log_info("resuming from {} (step {} of {})", last_saved->string(), checkpoint.step, options.training.steps);
     } else {
@@ -70,7 +70,7 @@ CentroidRunResult run_centroid_training(const CausalLM& model, const CentroidRun
   const auto save = [&] {
     Checkpoint checkpoint;
     checkpoint.step = trainer.step();
-    checkpoint.state = {{"identity", options.identity}, {"data", windows.position()}, {"tokens", tokens}};
+    checkpoint.state = {{"identity", options.identity}, {"data", windows.state()}, {"tokens", tokens}};
     checkpoint.tensors = trainer.state();
     save_checkpoint(options.out, checkpoint, options.save_total_limit);
     last_saved = options.out / fmt::format("checkpoint-{}", trainer.step());

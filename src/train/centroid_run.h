@@ -11,13 +11,6 @@
 
 namespace focus {
 
-/// Where training windows come from, with a position that can be saved and restored.
-struct WindowStream {
-  std::function<std::vector<int32_t>()> next;
-  std::function<nlohmann::json()> position;
-  std::function<void(const nlohmann::json&)> seek;
-};
-
 /// A whole run of centroid training: steps, metrics, checkpoints, interruption.
 struct CentroidRunOptions {
   CentroidTrainingOptions training;
@@ -42,6 +35,6 @@ struct CentroidRunResult {
 /// checkpoint stays, and the Error names it. Throws Error if a checkpoint belongs to a run with other settings, naming
 /// the first that differs.
 CentroidRunResult run_centroid_training(const CausalLM& model, const CentroidRunOptions& options,
-                                        const WindowStream& windows);
+                                        TrainWindows& windows);
 
 }  // namespace focus

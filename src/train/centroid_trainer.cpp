@@ -13,13 +13,14 @@ namespace focus {
 
 namespace {
 
-DistillationLayer copy_for_training(const AttentionInput& input) {
+DistillationLayer copy_for_training(const AttentionInput& input, const at::Tensor& document_start) {
   const auto plain = [](const at::Tensor& t) { return t.to(at::kCPU, at::kFloat).contiguous(); };
   return {.hidden = plain(input.hidden[0]),
           .q = plain(input.q[0]),
           .k = plain(input.k[0]),
           .v = plain(input.v[0]),
           .output_weight = plain(input.output_weight),
+          .document_start = document_start,
           .scale = input.scale,
           .softcap = input.softcap,
           .layer_window = input.layer_window};
@@ -39,7 +40,7 @@ int64_t CentroidTrainingOptions::list_steps() const {
 }
 
 CentroidTrainer::CentroidTrainer(const CausalLM& model, const CentroidTrainingOptions& options,
-                                 std::function<std::vector<int32_t>()> next_window)
+                                 std::function<TrainWindows::Window()> next_window)
     : model_(model), options_(options), next_window_(std::move(next_window)) {
   options_.distillation.routing.validate();
   require(options_.steps >= 1, "at least one training step is needed, got {}", options_.steps);
@@ -48,19 +49,25 @@ CentroidTrainer::CentroidTrainer(const CausalLM& model, const CentroidTrainingOp
   }
 }
 
-void CentroidTrainer::for_each_layer(const std::vector<int32_t>& ids,
+void CentroidTrainer::for_each_layer(const TrainWindows::Window& window,
                                      const std::function<void(int64_t, const DistillationLayer&)>& work) {
   const at::NoGradGuard no_grad;
   const ModelConfig& config = model_.config();
   // A few layers wait for their turn together, so that all threads have work and memory stays bounded.
   const int64_t together = 4 * static_cast<int64_t>(at::get_num_threads());
   std::vector<std::pair<int64_t, DistillationLayer>> waiting;
+  ForwardOptions forward;
+  at::Tensor document_start;  // Undefined while the window is one document.
+  if (window.document_start.back() != 0) {
+    forward.document_start = at::tensor(window.document_start, at::kInt).unsqueeze(0);
+    document_start = forward.document_start->squeeze(0).to(at::kLong);
+  }
   const auto flush = [&] {
     parallel_over_layers(std::ssize(waiting), [&](int64_t i) { work(waiting[i].first, waiting[i].second); });
     waiting.clear();
   };
   RecordingAttention method([&](const AttentionInput& input) {
-    waiting.emplace_back(input.layer, copy_for_training(input));
+    waiting.emplace_back(input.layer, copy_for_training(input, document_start));
     LayerTrainer& trainer = layers_[input.layer];
     if (!trainer.initialised()) {
       trainer.initialise(input.query_weight.to(at::kCPU, at::kFloat), input.key_weight.to(at::kCPU, at::kFloat),
@@ -68,17 +75,21 @@ void CentroidTrainer::for_each_layer(const std::vector<int32_t>& ids,
     }
     if (std::ssize(waiting) == together) flush();
   });
-  const at::Tensor input = at::tensor(ids, at::kLong).unsqueeze(0);
-  const at::Tensor positions = model_.positions(input, {});
+  const at::Tensor input = at::tensor(window.ids, at::kLong).unsqueeze(0);
+  const at::Tensor positions = model_.positions(input, forward);
   at::Tensor x = model_.embed(input, positions);
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) x = model_.block(layer, x, positions, method, {});
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) x = model_.block(layer, x, positions, method, forward);
   flush();
 }
 
-std::vector<int32_t> CentroidTrainer::window(int64_t index) {
-  std::vector<int32_t> ids = next_window_();
-  if (takes_repeat(index, options_.repeats)) repeat_passage(ids, options_.distillation.seed, index);
-  return ids;
+TrainWindows::Window CentroidTrainer::window(int64_t index) {
+  TrainWindows::Window window = next_window_();
+  // Across a border between documents a repeat could not be found.
+  const bool one_document = window.document_start.back() == 0;
+  if (one_document && takes_repeat(index, options_.repeats)) {
+    repeat_passage(window.ids, options_.distillation.seed, index);
+  }
+  return window;
 }
 
 void CentroidTrainer::build_lists(const std::function<void(const std::string&)>& note) {

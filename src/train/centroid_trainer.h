@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "data/token_windows.h"
 #include "models/model.h"
 #include "train/checkpoint.h"
 #include "train/layer_trainer.h"
@@ -44,9 +45,9 @@ struct StepResult {
 /// but, once, the key features of `list_windows` windows.
 class CentroidTrainer {
  public:
-  /// `next_window` gives the ids of the next training window.
+  /// `next_window` gives the next training window.
   CentroidTrainer(const CausalLM& model, const CentroidTrainingOptions& options,
-                  std::function<std::vector<int32_t>()> next_window);
+                  std::function<TrainWindows::Window()> next_window);
 
   bool done() const { return step_ == options_.steps; }
   int64_t step() const { return step_; }
@@ -65,15 +66,15 @@ class CentroidTrainer {
 
  private:
   /// Runs the frozen model over one window and hands layers, a few at a time and spread over the threads, to `work`.
-  void for_each_layer(const std::vector<int32_t>& ids,
+  void for_each_layer(const TrainWindows::Window& window,
                       const std::function<void(int64_t, const DistillationLayer&)>& work);
   void build_lists(const std::function<void(const std::string&)>& note);
   /// The next window of the data; `index` counts the windows of the run.
-  std::vector<int32_t> window(int64_t index);
+  TrainWindows::Window window(int64_t index);
 
   const CausalLM& model_;
   CentroidTrainingOptions options_;
-  std::function<std::vector<int32_t>()> next_window_;
+  std::function<TrainWindows::Window()> next_window_;
   std::vector<LayerTrainer> layers_;
   int64_t step_ = 0;
 };

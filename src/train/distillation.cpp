@@ -17,7 +17,10 @@ SampledTeacher::SampledTeacher(const DistillationLayer& layer, const at::Tensor&
   const at::Tensor distance = query_position - key_position;
   at::Tensor visible = distance >= 0;
   if (layer.layer_window > 0) visible = visible & (distance < layer.layer_window);
-  far_ = (distance > window) & (key_position >= sinks) & visible;
+  at::Tensor start = at::zeros_like(query_position);
+  if (layer.document_start.defined()) start = layer.document_start.index_select(0, rows).unsqueeze(1);
+  visible = visible & (key_position >= start);
+  far_ = (distance > window) & (key_position >= start + sinks) & visible;
 
   const at::Tensor queries = layer.q.index_select(1, rows).reshape({kv_heads, group * count, head_dim});
   at::Tensor scores = at::bmm(queries, layer.k.transpose(1, 2)).mul_(layer.scale).view({kv_heads, group, count, keys});

@@ -9,11 +9,12 @@ namespace focus {
 /// One layer of one training window, as seen by the losses: everything comes from the frozen model's forward pass with
 /// full attention. One sequence, no batch dimension.
 struct DistillationLayer {
-  at::Tensor hidden;         ///< float32 [T, d], the attention block's input after its norm.
-  at::Tensor q;              ///< float32 [Hq, T, D], after rotary embedding.
-  at::Tensor k;              ///< float32 [Hkv, T, D], after rotary embedding.
-  at::Tensor v;              ///< float32 [Hkv, T, D].
-  at::Tensor output_weight;  ///< float32 [d, Hq * D].
+  at::Tensor hidden;          ///< float32 [T, d], the attention block's input after its norm.
+  at::Tensor q;               ///< float32 [Hq, T, D], after rotary embedding.
+  at::Tensor k;               ///< float32 [Hkv, T, D], after rotary embedding.
+  at::Tensor v;               ///< float32 [Hkv, T, D].
+  at::Tensor output_weight;   ///< float32 [d, Hq * D].
+  at::Tensor document_start;  ///< int64 [T]: first position of each token's document; undefined: one document.
   double scale = 1.0;
   double softcap = 0.0;
   int64_t layer_window = 0;
@@ -26,7 +27,8 @@ class SampledTeacher {
   /// rows: int64 [R], ascending query positions. `window` and `sinks` mark the pairs that are visible anyway.
   SampledTeacher(const DistillationLayer& layer, const at::Tensor& rows, int64_t window, int64_t sinks);
 
-  /// bool [R, T]: pairs a router decides on: j < i - window, j >= sinks (and inside the layer's own window).
+  /// bool [R, T]: pairs a router decides on: j < i - window, not a sink, in the same document (and inside the layer's
+  /// own window).
   const at::Tensor& far() const { return far_; }
   const at::Tensor& rows() const { return rows_; }
 

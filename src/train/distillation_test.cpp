@@ -67,6 +67,14 @@ TEST(SampledTeacher, ALayersOwnWindowBoundsTheFarPairs) {
   EXPECT_EQ(teacher.far().sum().item<int64_t>(), 6);  // Distances 4 to 9.
 }
 
+TEST(SampledTeacher, DocumentsHaveTheirOwnSinksAndDoNotMix) {
+  DistillationLayer layer = synthetic_layer(32, 5);
+  layer.document_start = at::where(at::arange(32) < 12, 0, 12);
+  const SampledTeacher teacher(layer, at::tensor({20}, at::kLong), 3, 2);
+  EXPECT_EQ(teacher.far().sum().item<int64_t>(), 3);  // Positions 14, 15 and 16.
+  EXPECT_EQ(teacher.far()[0].nonzero().min().item<int64_t>(), 14);
+}
+
 TEST(FarThreshold, LetsTheWantedShareThrough) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(1);
   const at::Tensor scores = at::randn({2, 3, 40}, generator);
