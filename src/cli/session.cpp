@@ -1,0 +1,111 @@
+#include "cli/session.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "attention/adapter.h"
+#include "attention/methods/registry.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/device.h"
+#include "data/text_source.h"
+
+namespace focus {
+
+namespace {
+
+/// Settings that are built into an adapter's weights; the rest may change at inference.
+constexpr const char* kTrainedFlags[] = {"groups", "group-dim", "tau", "shared", "symmetric", "global-group"};
+
+/// An adapter's settings with the given inference flags on top.
+RoutingConfig adapted_config(const RoutingConfig& trained, const AttentionOptions& options, const OptionTable& table) {
+  const RoutingConfig asked = routing_config(options);
+  const auto check = [&](const char* flag, const auto& mine, const auto& theirs) {
+    if (table.given(flag) && mine != theirs) {
+      fail_usage("--{} {}: the adapter was trained with {}, which cannot change at inference", flag, mine, theirs);
+    }
+  };
+  check(kTrainedFlags[0], asked.groups, trained.groups);
+  check(kTrainedFlags[1], asked.group_dim, trained.group_dim);
+  check(kTrainedFlags[2], asked.tau, trained.tau);
+  check(kTrainedFlags[3], asked.shared, trained.shared);
+  check(kTrainedFlags[4], asked.symmetric, trained.symmetric);
+  check(kTrainedFlags[5], asked.global_group, trained.global_group);
+  RoutingConfig config = trained;
+  if (table.given("groups-per-token")) config.groups_per_token = asked.groups_per_token;
+  if (table.given("window")) config.window = asked.window;
+  if (table.given("sinks")) config.sinks = asked.sinks;
+  if (table.given("sinkhorn-iters")) config.sinkhorn_iters = asked.sinkhorn_iters;
+  if (table.given("routing")) config.routing = asked.routing;
+  return config;
+}
+
+}  // namespace
+
+Session open_session(const CommonOptions& common, const at::Device& device) {
+  const auto start = std::chrono::steady_clock::now();
+  Tokenizer tokenizer = Tokenizer::load(common.model);
+  std::unique_ptr<CausalLM> model = load_model(common.model, {.dtype = parse_dtype(common.dtype), .device = device});
+  if (tokenizer.vocab_size() > model->config().vocab_size) {
+    log_warning("the tokenizer has {} ids, the model only {}: text that uses the others cannot be read",
+                tokenizer.vocab_size(), model->config().vocab_size);
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const ModelConfig& config = model->config();
+  log_info("{}: {}, {} layers, width {}, {} query and {} KV heads of {}, {} ids, {}; loaded in {:.2f} s",
+           common.model.string(), config.model_type, config.num_layers, config.hidden_size, config.num_heads,
+           config.num_kv_heads, config.head_dim, config.vocab_size,
+           at::toString(model->parameters().front().second.scalar_type()), seconds);
+  return {std::move(model), std::move(tokenizer), seconds};
+}
+
+RoutingConfig routing_config(const AttentionOptions& options) {
+  RoutingConfig config;
+  config.groups = options.groups;
+  config.groups_per_token = options.groups_per_token;
+  config.window = options.window;
+  config.sinks = options.sinks;
+  config.group_dim = options.group_dim;
+  config.tau = options.tau;
+  config.sinkhorn_iters = options.sinkhorn_iters;
+  config.shared = options.shared;
+  config.symmetric = options.symmetric;
+  config.global_group = options.global_group;
+  config.routing = parse_routing_mode(options.routing);
+  return config;
+}
+
+std::unique_ptr<AttentionMethod> open_method(const Session& session, const CommonOptions& common,
+                                             AttentionOptions& options, const OptionTable& table) {
+  if (!table.given("method")) options.method = common.adapter ? "focus" : "full";
+  MethodOptions method;
+  method.seed = static_cast<uint64_t>(common.seed);
+  method.routing = routing_config(options);
+  if (common.adapter) {
+    const Adapter adapter = load_adapter(*common.adapter, *session.model);
+    method.routing = adapted_config(adapter.config, options, table);
+    if (options.method == "focus") method.router = std::make_shared<Router>(method.routing, adapter.layers);
+  } else if (options.method == "focus") {
+    fail_usage("--method focus needs --adapter: a folder made by focus train");
+  }
+  return make_method(options.method, method);
+}
+
+std::vector<Document> read_documents(const Tokenizer& tokenizer, const CommonOptions& common) {
+  const TextCorpus corpus = read_texts(common.data, {.keep_line_wraps = common.keep_line_wraps});
+  std::vector<Document> documents;
+  int64_t tokens = 0;
+  for (const std::string& text : corpus.documents) {
+    documents.push_back(tokenizer.encode(text, /*add_special_tokens=*/true));
+    tokens += std::ssize(documents.back());
+  }
+  log_info("{}: {} document(s), {} bytes, {} tokens; line wraps {}", common.data.string(), documents.size(),
+           corpus.bytes, tokens, common.keep_line_wraps ? "kept" : "joined");
+  return documents;
+}
+
+double share(const PairCount& pairs) {
+  return pairs.causal > 0 ? static_cast<double>(pairs.kept) / static_cast<double>(pairs.causal) : 1.0;
+}
+
+}  // namespace focus

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention/method.h"
+#include "attention/routing/config.h"
+#include "attention/routing/router.h"
+#include "base/run_options.h"
+#include "cli/command.h"
+#include "data/token_windows.h"
+#include "models/model.h"
+#include "tokenizer/tokenizer.h"
+
+namespace focus {
+
+/// A model with its tokenizer, as --model, --dtype and --device ask for it.
+struct Session {
+  std::unique_ptr<CausalLM> model;
+  Tokenizer tokenizer;
+  double load_seconds = 0;
+};
+
+/// Loads both. Throws Error; warns when the tokenizer has more ids than the model.
+Session open_session(const CommonOptions& common, const at::Device& device);
+
+/// The routing settings as given by flags.
+RoutingConfig routing_config(const AttentionOptions& options);
+
+/// The method that --method, --adapter and the group flags ask for: without --method "focus" when there is an adapter,
+/// else "full". An adapter's own settings hold for every flag that was not given; of those given only what may change
+/// after training is accepted (--groups-per-token, --window, --sinks, --routing), others throw UsageError.
+/// `options.method` is set to the method's name.
+std::unique_ptr<AttentionMethod> open_method(const Session& session, const CommonOptions& common,
+                                             AttentionOptions& options, const OptionTable& table);
+
+/// The text of --data as tokens, one entry a document, each with the special tokens that the tokenizer puts around a
+/// text. `what_was_read` gets a line for the log.
+std::vector<Document> read_documents(const Tokenizer& tokenizer, const CommonOptions& common);
+
+/// kept / causal, 1 when nothing was counted.
+double share(const PairCount& pairs);
+
+}  // namespace focus

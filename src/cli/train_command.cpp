@@ -1,0 +1,196 @@
+#include "cli/train_command.h"
+
+#include <algorithm>
+
+#include "attention/adapter.h"
+#include "attention/methods/focus_attention.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "cli/device.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "eval/leak_probe.h"
+#include "train/centroid_run.h"
+
+namespace focus {
+
+namespace {
+
+constexpr int64_t kDefaultContext = 1024;
+
+class TrainCommand : public Command {
+ public:
+  void declare(OptionTable& table) override {
+    common_.declare(table, kModelFlags | kDataFlags | kOutFlag | kSeedFlag);
+    table.section("Training");
+    table.add("train", &what_, "what is trained: centroids, the routers with every weight of the model frozen")
+        .one_of({"centroids"});
+    table
+        .add(
+            "objective", &objective_,
+            "stages: output (the index, by the error of each block's output), lists (the codebook, by the same error); "
+            "the paper's lm-gate with --symmetric")
+        .one_of({"output", "lists", "lm-gate"});
+    table.add("max-steps", &training_.steps, "training windows over all stages").at_least(1);
+    table.add("context", &context_, "tokens a training window")
+        .at_least(2)
+        .default_text("1024, or the model's context if that is shorter");
+    table.add("updates-per-step", &training_.updates_per_step, "updates of every layer on each window").at_least(1);
+    table.add("rows", &training_.distillation.rows, "query positions sampled for an update").at_least(1);
+    table.add("list-windows", &training_.list_windows, "windows whose keys the lists are built from").at_least(1);
+    table.add("lists-share", &training_.lists_share, "share of the steps for stage lists").at_least(0).below(1);
+    table.add("repeats", &training_.repeats, "share of windows that end with a repeat of an earlier passage")
+        .at_least(0)
+        .at_most(1);
+    table.add("far-fraction", &training_.distillation.far_fraction, "share of far pairs that stage output lets through")
+        .above(0)
+        .at_most(1);
+    table.add("learning-rate", &training_.distillation.learning_rate, "of Adam").above(0);
+    table.add_choice(
+        "lr-scheduler", &training_.distillation.scheduler,
+        {{"constant", LrScheduler::kConstant}, {"linear", LrScheduler::kLinear}, {"cosine", LrScheduler::kCosine}},
+        "how the learning rate comes down");
+    table.add("warmup-steps", &training_.distillation.warmup_updates, "updates until the full learning rate")
+        .at_least(0);
+    table.add("max-grad-norm", &training_.distillation.max_grad_norm, "gradients of a layer are clipped to this norm")
+        .above(0);
+    table.add("save-every", &save_every_, "steps between checkpoints, 0: only when interrupted").at_least(0);
+    table.add("save-total-limit", &save_total_limit_, "newest checkpoints to keep, 0: all").at_least(0);
+    table.add("resume", &resume_, "go on from the newest checkpoint in --out").unrecorded();
+    table.add("adapter-dtype", &adapter_dtype_, "type of the saved weights").one_of({"float32", "bfloat16"});
+    attention_.declare(table, {});
+  }
+
+  int run(const RunContext& run) override {
+    attention_.resolve(run.options);
+    if (!common_.out) fail_usage("--out is required: the folder for the adapter");
+    training_.distillation.routing = routing_config(attention_);
+    training_.distillation.routing.validate();
+    training_.distillation.seed = common_.seed;
+    check_objective();
+    prepare_output_folder(*common_.out, "--out");
+    Session session = open_session(common_, run.device);
+    const int64_t positions = session.model->config().max_positions;
+    const int64_t context = context_.value_or(std::min(kDefaultContext, positions));
+    if (context > positions) fail_usage("--context {}: the model's context is {}", context, positions);
+    const std::vector<Document> documents = read_documents(session.tokenizer, common_);
+    TrainWindows windows(documents, context, static_cast<uint64_t>(common_.seed), common_.data.string());
+    write_file_atomically(*common_.out / "run.toml", run.options.record_toml());
+
+    CentroidRunOptions options;
+    options.training = training_;
+    options.out = *common_.out;
+    options.save_every = save_every_;
+    options.save_total_limit = save_total_limit_;
+    options.resume = resume_;
+    options.identity = identity(*session.model, context);
+    if (common_.json) options.on_metrics = [](const nlohmann::json& line) { write_json_line(line); };
+    const CentroidRunResult result = run_centroid_training(*session.model, options, windows);
+    if (!result.finished) {
+      log_warning("interrupted at step {} of {}; go on with --resume", result.steps, training_.steps);
+      return 1;
+    }
+    return finish(session, documents, result);
+  }
+
+ private:
+  void check_objective() {
+    const bool output = std::count(objective_.begin(), objective_.end(), "output") == 1;
+    const bool lists = std::count(objective_.begin(), objective_.end(), "lists") == 1;
+    if (std::ssize(objective_) != (output ? 1 : 0) + (lists ? 1 : 0) || !output) {
+      fail_usage("--objective {}: expected output or output,lists", fmt::join(objective_, ","));
+    }
+    if (attention_.symmetric)
+      fail_usage("--symmetric trains with --objective lm-gate, not with {}", fmt::join(objective_, ","));
+    if (!lists) training_.lists_share = 0;
+  }
+
+  /// What must be the same for a checkpoint to be continued. (The data is checked by the windows' own state.)
+  nlohmann::json identity(const CausalLM& model, int64_t context) const {
+    const DistillationOptions& d = training_.distillation;
+    return {{"model", model_fingerprint(model)},
+            {"context", context},
+            {"max_steps", training_.steps},
+            {"updates_per_step", training_.updates_per_step},
+            {"rows", d.rows},
+            {"list_windows", training_.list_windows},
+            {"lists_share", training_.lists_share},
+            {"repeats", training_.repeats},
+            {"far_fraction", d.far_fraction},
+            {"learning_rate", d.learning_rate},
+            {"warmup_steps", d.warmup_updates},
+            {"lr_scheduler", static_cast<int>(d.scheduler)},
+            {"max_grad_norm", d.max_grad_norm},
+            {"seed", d.seed},
+            {"groups", d.routing.groups},
+            {"groups_per_token", d.routing.groups_per_token},
+            {"window", d.routing.window},
+            {"sinks", d.routing.sinks},
+            {"group_dim", d.routing.group_dim},
+            {"tau", d.routing.tau},
+            {"shared", d.routing.shared},
+            {"global_group", d.routing.global_group}};
+  }
+
+  int finish(const Session& session, const std::vector<Document>& documents, const CentroidRunResult& result) {
+    const auto longest = std::max_element(documents.begin(), documents.end(),
+                                          [](const Document& a, const Document& b) { return a.size() < b.size(); });
+    const int64_t probed = std::min<int64_t>(512, std::ssize(*longest));
+    const double dominance = *std::max_element(result.largest_shares.begin(), result.largest_shares.end());
+    FocusAttention method(std::make_shared<Router>(training_.distillation.routing, result.routers));
+    const LeakProbeResult leak =
+        probe_leak(*session.model, method, {longest->begin(), longest->begin() + probed}, common_.seed);
+    require(!leak.leaks(),
+            "the trained router lets later tokens change earlier logits by {:.3g}: no adapter is written",
+            leak.max_abs_diff);
+    Adapter adapter;
+    adapter.config = training_.distillation.routing;
+    adapter.layers = result.routers;
+    adapter.base_model = common_.model.string();
+    adapter.training = {{"objective", objective_},
+                        {"max_steps", training_.steps},
+                        {"seconds", result.seconds},
+                        {"seed", common_.seed},
+                        {"data", common_.data.filename().string()}};
+    const at::ScalarType dtype = *parse_dtype(adapter_dtype_);
+    save_adapter(*common_.out, adapter, *session.model, dtype);
+    const PairCount pairs = method.pairs();
+    nlohmann::json summary = {
+        {"adapter", common_.out->string()},
+        {"steps", result.steps},
+        {"seconds", result.seconds},
+        {"dominance", dominance},
+        {"leak_max_abs_diff", leak.max_abs_diff},
+        {"pairs_kept_probe", share(pairs)},
+        {"adapter_bytes", std::filesystem::file_size(*common_.out / "adapter_model.safetensors")}};
+    if (common_.json) {
+      write_json_line(summary);
+    } else {
+      write_output(
+          fmt::format("adapter {} ({} KB) after {} steps in {:.0f} s; largest list {:.2f}% of keys, largest change in "
+                      "the leak probe {:.2g}\n",
+                      common_.out->string(), summary["adapter_bytes"].get<int64_t>() / 1000, result.steps,
+                      result.seconds, 100 * dominance, leak.max_abs_diff));
+    }
+    return 0;
+  }
+
+  AttentionOptions attention_;
+  CentroidTrainingOptions training_;
+  std::string what_ = "centroids";
+  std::vector<std::string> objective_ = {"output", "lists"};
+  std::optional<int64_t> context_;
+  int64_t save_every_ = 0;
+  int64_t save_total_limit_ = 2;
+  bool resume_ = false;
+  std::string adapter_dtype_ = "float32";
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_train_command() {
+  return std::make_unique<TrainCommand>();
+}
+
+}  // namespace focus
