@@ -149,12 +149,7 @@ std::vector<double> CentroidTrainer::calibrate() {
 std::map<int64_t, LayerRouter> CentroidTrainer::routers() const {
   std::map<int64_t, LayerRouter> routers;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    LayerRouter router = layers_[layer].router();
-    for (at::Tensor* tensor :
-         {&router.query_projection, &router.key_projection, &router.key_bias, &router.codebook, &router.potentials}) {
-      *tensor = tensor->detach().clone();
-    }
-    routers.emplace(static_cast<int64_t>(layer), std::move(router));
+    routers.emplace(static_cast<int64_t>(layer), layers_[layer].router());
   }
   return routers;
 }

@@ -102,8 +102,7 @@ TEST(SvdIndex, FullRankReproducesTheProductOfTheProjections) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(1);
   const int64_t d = 24, head_dim = 4;
   const at::Tensor query = at::randn({2 * 2 * head_dim, d}, generator), key = at::randn({2 * head_dim, d}, generator);
-  const at::Tensor mean = at::zeros({d});
-  const auto [wq, wk] = svd_index(query, key, 2, head_dim, 2, head_dim, mean, generator);
+  const auto [wq, wk] = svd_index(query, key, 2, head_dim, 2, head_dim, generator);
   for (int64_t head = 0; head < 2; ++head) {
     const at::Tensor product =
         at::matmul(query.view({2, 2, head_dim, d})[head].mean(0).t(), key.view({2, head_dim, d})[head]);  // [d, d]
@@ -111,9 +110,22 @@ TEST(SvdIndex, FullRankReproducesTheProductOfTheProjections) {
     const at::Tensor factor = (ours * product).sum() / product.square().sum();
     EXPECT_LT((ours / factor - product).abs().max().item<double>(), 1e-4);
   }
-  const auto [shared_q, shared_k] = svd_index(query, key, 2, head_dim, 1, 12, mean, generator);
+  const auto [shared_q, shared_k] = svd_index(query, key, 2, head_dim, 1, 12, generator);
   EXPECT_EQ(shared_q.sizes(), (at::IntArrayRef{1, 12, d}));
   EXPECT_TRUE(shared_k.isfinite().all().item<bool>());
+}
+
+TEST(Whitening, TurnsHiddenStatesIntoUncorrelatedOnes) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(1);
+  // One direction is ten times as strong as the others.
+  const at::Tensor strong = at::ones({6}).index_fill(0, at::tensor({2}, at::kLong), 10);
+  const at::Tensor hidden = at::randn({4000, 6}, generator) * strong;
+  const Whitening white = whitening(hidden);
+  EXPECT_LT((at::matmul(white.root, white.inverse_root) - at::eye(6)).abs().max().item<double>(), 1e-4);
+  const at::Tensor h = at::matmul(hidden, white.inverse_root);
+  const at::Tensor variance = h.square().mean(0);
+  EXPECT_GT(variance.min().item<double>(), 0.6);
+  EXPECT_LT(variance.max().item<double>(), 1.0);
 }
 
 }  // namespace

@@ -8,10 +8,7 @@ namespace focus {
 
 namespace {
 
-/// [d, r] without the component along `direction` (unit vector [d]).
-at::Tensor without_direction(const at::Tensor& matrix, const at::Tensor& direction) {
-  return matrix - at::outer(direction, at::matmul(direction, matrix));
-}
+constexpr double kRidge = 0.02;
 
 /// Rows [group_dim, d] scaled to mean square 1 / d; directions beyond the rank are filled with small random ones.
 at::Tensor finish(const at::Tensor& columns, int64_t group_dim, at::Generator& generator) {
@@ -27,23 +24,31 @@ at::Tensor finish(const at::Tensor& columns, int64_t group_dim, at::Generator& g
 
 }  // namespace
 
+Whitening whitening(const at::Tensor& hidden) {
+  const at::NoGradGuard no_grad;
+  // Double precision: small eigenvalues matter here.
+  const at::Tensor h = hidden.to(at::kDouble);
+  const auto [values, vectors] = at::linalg_eigh(at::matmul(h.t(), h) / static_cast<double>(h.size(0)), "L");
+  const at::Tensor raised = values.clamp_min(0) + kRidge * values.mean() + 1e-12;
+  const at::Tensor root = raised.sqrt();
+  return {.inverse_root = at::matmul(vectors / root, vectors.t()).to(at::kFloat).contiguous(),
+          .root = at::matmul(vectors * root, vectors.t()).to(at::kFloat).contiguous()};
+}
+
 std::pair<at::Tensor, at::Tensor> svd_index(const at::Tensor& query_weight, const at::Tensor& key_weight,
                                             int64_t kv_heads, int64_t head_dim, int64_t head_sets, int64_t group_dim,
-                                            const at::Tensor& mean_hidden, at::Generator& generator) {
+                                            at::Generator& generator) {
   const at::NoGradGuard no_grad;
   const int64_t d = query_weight.size(1);
   // Query heads that share a KV head are averaged: [Hkv, D, d].
   const at::Tensor queries = query_weight.view({kv_heads, -1, head_dim, d}).mean(1);
   const at::Tensor keys = key_weight.view({kv_heads, head_dim, d});
-  const at::Tensor common = mean_hidden / mean_hidden.norm().clamp_min(1e-12);
   std::vector<at::Tensor> query_rows, key_rows;
   for (int64_t set = 0; set < head_sets; ++set) {
     // One head set of several heads factors the sum of their products: rows side by side.
     const int64_t heads = kv_heads / head_sets;
-    const at::Tensor a =
-        without_direction(queries.narrow(0, set * heads, heads).reshape({heads * head_dim, d}).t(), common);
-    const at::Tensor b =
-        without_direction(keys.narrow(0, set * heads, heads).reshape({heads * head_dim, d}).t(), common);
+    const at::Tensor a = queries.narrow(0, set * heads, heads).reshape({heads * head_dim, d}).t();
+    const at::Tensor b = keys.narrow(0, set * heads, heads).reshape({heads * head_dim, d}).t();
     // a b^T = Qa (Ra Rb^T) Qb^T: the singular value decomposition of a small matrix gives that of the d x d product.
     const auto [qa, ra] = at::linalg_qr(a);
     const auto [qb, rb] = at::linalg_qr(b);

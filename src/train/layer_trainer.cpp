@@ -20,8 +20,8 @@ constexpr int64_t kFewestFarKeys = 24;
 constexpr int64_t kKmeansIterations = 12;
 // Step of the balance potentials against the log of the lists' soft shares, one step an update.
 constexpr double kBalanceRate = 0.2;
-// Learning rate of stage `lists` as a part of that of stage `output`.
-constexpr double kListsRate = 0.4;
+// The bias says which keys everyone wants: learned too fast it takes the place of what the query asks for.
+constexpr double kBiasRate = 0.3;
 constexpr double kBeta1 = 0.9, kBeta2 = 0.98;
 
 const std::vector<std::string> kIndexNames = {"query_projection", "key_projection", "key_bias"};
@@ -47,8 +47,11 @@ void LayerTrainer::initialise(const at::Tensor& query_weight, const at::Tensor& 
                               int64_t head_dim, const at::Tensor& hidden) {
   at::Generator generator = generator_for(options_.seed, layer_, kInitStream, 0);
   const int64_t sets = options_.routing.shared ? 1 : kv_heads;
-  std::tie(router_.query_projection, router_.key_projection) = svd_index(
-      query_weight, key_weight, kv_heads, head_dim, sets, options_.routing.group_dim, hidden.mean(0), generator);
+  const Whitening white = whitening(hidden);
+  whitening_ = white.inverse_root;
+  std::tie(router_.query_projection, router_.key_projection) =
+      svd_index(at::matmul(query_weight, white.root), at::matmul(key_weight, white.root), kv_heads, head_dim, sets,
+                options_.routing.group_dim, generator);
   router_.key_bias = at::zeros({sets, hidden.size(1)});
 }
 
@@ -72,23 +75,41 @@ int64_t LayerTrainer::draw_probes(int64_t update) const {
 void LayerTrainer::start_stage(const std::vector<std::string>& names) {
   if (adam_ && trained_ == names) return;
   for (const std::string& name : trained_) router_.tensor(name).set_requires_grad(false);
-  std::vector<std::pair<std::string, at::Tensor>> parameters;
+  std::vector<AdamParameter> parameters;
   for (const std::string& name : names) {
     at::Tensor& tensor = router_.tensor(name);
     tensor = tensor.detach().clone().set_requires_grad(true);
-    parameters.emplace_back(name, tensor);
+    parameters.push_back({name, tensor, name == "key_bias" ? kBiasRate : 1.0});
   }
   trained_ = names;
   adam_ = std::make_unique<Adam>(std::move(parameters), kBeta1, kBeta2);
 }
 
-UpdateResult LayerTrainer::apply(const at::Tensor& loss, double base_rate, int64_t update, int64_t total) {
+LayerRouter LayerTrainer::index() const {
+  LayerRouter own;
+  own.query_projection = at::matmul(router_.query_projection, whitening_);
+  own.key_projection = at::matmul(router_.key_projection, whitening_);
+  own.key_bias = at::matmul(router_.key_bias, whitening_);
+  return own;
+}
+
+LayerRouter LayerTrainer::router() const {
+  const at::NoGradGuard no_grad;
+  LayerRouter router = index();
+  if (has_lists()) {
+    router.codebook = router_.codebook.detach().clone();
+    router.potentials = router_.potentials.clone();
+  }
+  return router;
+}
+
+UpdateResult LayerTrainer::apply(const at::Tensor& loss, int64_t update, int64_t total) {
   UpdateResult result;
   result.loss = loss.item<double>();
   require(std::isfinite(result.loss), "layer {}: the loss is not finite at update {}; a lower --learning-rate may help",
           layer_, update);
   loss.backward();
-  const double rate = base_rate * lr_factor(options_.scheduler, update, total, options_.warmup_updates);
+  const double rate = options_.learning_rate * lr_factor(options_.scheduler, update, total, options_.warmup_updates);
   result.grad_norm = adam_->step(rate, options_.max_grad_norm);
   require(std::isfinite(result.grad_norm), "layer {}: the gradient is not finite at update {}", layer_, update);
   return result;
@@ -104,16 +125,15 @@ UpdateResult LayerTrainer::update_index(const DistillationLayer& window, int64_t
   const at::Tensor scores =
       index_scores(queries, key_features(window.hidden, router_.key_projection, router_.key_bias, tau), tau);
   const at::Tensor threshold = far_threshold(scores.detach(), teacher.far(), options_.far_fraction);
-  UpdateResult result =
-      apply(teacher.output_error(at::sigmoid(scores - threshold)), options_.learning_rate, update, total);
+  UpdateResult result = apply(teacher.output_error(at::sigmoid(scores - threshold)), update, total);
   count_kept((scores.detach() >= threshold) & teacher.far(), teacher, result);
   return result;
 }
 
 void LayerTrainer::collect(const at::Tensor& hidden) {
   const at::NoGradGuard no_grad;
-  const at::Tensor features =
-      key_features(hidden, router_.key_projection, router_.key_bias, options_.routing.tau).contiguous();
+  const LayerRouter own = index();
+  const at::Tensor features = key_features(hidden, own.key_projection, own.key_bias, options_.routing.tau).contiguous();
   features_ = features_.defined() ? at::cat({features_, features}, 1) : features;
 }
 
@@ -143,8 +163,9 @@ UpdateResult LayerTrainer::update_lists(const DistillationLayer& window, int64_t
   at::Tensor queries, keys;
   {
     const at::NoGradGuard no_grad;
-    queries = query_features(window.hidden.index_select(0, teacher.rows()), router_.query_projection);
-    keys = key_features(window.hidden, router_.key_projection, router_.key_bias, routing.tau);
+    const LayerRouter own = index();
+    queries = query_features(window.hidden.index_select(0, teacher.rows()), own.query_projection);
+    keys = key_features(window.hidden, own.key_projection, own.key_bias, routing.tau);
   }
   const at::Tensor key_scores = key_list_scores(keys, router_.codebook, router_.potentials, routing.tau);
   const at::Tensor membership = (key_scores * options_.sharpness).softmax(-1);  // [Hg, T, E]
@@ -190,6 +211,7 @@ std::vector<std::pair<std::string, at::Tensor>> LayerTrainer::state() const {
   for (const auto& name : {"query_projection", "key_projection", "key_bias", "codebook", "potentials"}) {
     if (router_.tensor(name).defined()) saved.emplace_back(name, router_.tensor(name).detach());
   }
+  if (whitening_.defined()) saved.emplace_back("whitening", whitening_);
   if (features_.defined()) saved.emplace_back("features", features_);
   if (adam_) {
     for (const auto& [name, tensor] : adam_->state()) saved.emplace_back("adam." + name, tensor);
@@ -202,6 +224,8 @@ void LayerTrainer::load_state(const std::vector<std::pair<std::string, at::Tenso
   for (const auto& [name, tensor] : state) {
     if (name == "features") {
       features_ = tensor.clone();
+    } else if (name == "whitening") {
+      whitening_ = tensor.clone();
     } else if (name.starts_with("adam.")) {
       moments.emplace_back(name.substr(5), tensor);
     } else {

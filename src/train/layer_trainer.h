@@ -21,7 +21,7 @@ struct DistillationOptions {
   int64_t rows = 96;            ///< Sampled query rows an update.
   double far_fraction = 0.125;  ///< Share of far keys that the soft mask of stage `output` lets through.
   double sharpness = 3.0;  ///< Factor of the soft choices' logits in stage `lists`: keys and queries nearly decide.
-  double learning_rate = 5e-3;  ///< Of stage `output`; stage `lists` takes 0.4 of it.
+  double learning_rate = 2e-3;  ///< Of both stages; the keys' bias takes 0.3 of it.
   int64_t warmup_updates = 8;
   double max_grad_norm = 1.0;
   LrScheduler scheduler = LrScheduler::kCosine;
@@ -46,7 +46,8 @@ class LayerTrainer {
  public:
   LayerTrainer(int64_t layer, const DistillationOptions& options);
 
-  /// Starts the index from the frozen projections (see svd_index): weights float32, hidden [T, d] of one window.
+  /// Starts the index from the frozen projections (see svd_index and whitening): weights float32, hidden [T, d] of one
+  /// window.
   void initialise(const at::Tensor& query_weight, const at::Tensor& key_weight, int64_t kv_heads, int64_t head_dim,
                   const at::Tensor& hidden);
   bool initialised() const { return router_.key_bias.defined(); }
@@ -66,7 +67,8 @@ class LayerTrainer {
   /// Potentials calibrated on hard assignments of the collected features. Returns the largest share of a list.
   double calibrate();
 
-  const LayerRouter& router() const { return router_; }
+  /// The router as it stands, in the model's own coordinates, detached copies.
+  LayerRouter router() const;
 
   /// All tensors that a resumed run needs, by name; load_state() takes them back.
   std::vector<std::pair<std::string, at::Tensor>> state() const;
@@ -78,10 +80,14 @@ class LayerTrainer {
   int64_t draw_probes(int64_t update) const;
   void start_stage(const std::vector<std::string>& names);
 
+  /// W_q, W_k and u in the model's coordinates: the trained ones times Sigma^(-1/2).
+  LayerRouter index() const;
+
   int64_t layer_;
   DistillationOptions options_;
-  LayerRouter router_;
-  at::Tensor features_;  // [Hg, n, d_g + 1]
+  LayerRouter router_;    // The index in whitened coordinates.
+  at::Tensor whitening_;  // Sigma^(-1/2), [d, d]
+  at::Tensor features_;   // [Hg, n, d_g + 1]
   std::vector<std::string> trained_;
   std::unique_ptr<Adam> adam_;
 };

@@ -29,35 +29,47 @@ double lr_factor(LrScheduler scheduler, int64_t update, int64_t total, int64_t w
   return 0.5 * (1 + std::cos(std::numbers::pi * done));
 }
 
+namespace {
+
+/// One group a parameter, since each has a learning rate of its own.
+std::vector<torch::optim::OptimizerParamGroup> groups_of(const std::vector<AdamParameter>& parameters, double beta1,
+                                                         double beta2) {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  for (const AdamParameter& parameter : parameters) {
+    require(parameter.tensor.is_leaf() && parameter.tensor.requires_grad(),
+            "Adam: {} is not a leaf that takes gradients", parameter.name);
+    groups.emplace_back(std::vector<at::Tensor>{parameter.tensor},
+                        std::make_unique<torch::optim::AdamOptions>(torch::optim::AdamOptions().betas({beta1, beta2})));
+  }
+  return groups;
+}
+
+}  // namespace
+
 struct Adam::Impl {
-  std::vector<std::string> names;
-  std::vector<at::Tensor> parameters;
+  std::vector<AdamParameter> parameters;
+  std::vector<at::Tensor> tensors;
   torch::optim::Adam optimizer;
 
-  Impl(std::vector<std::string> names_, std::vector<at::Tensor> parameters_, double beta1, double beta2)
-      : names(std::move(names_)),
-        parameters(parameters_),
-        optimizer(std::move(parameters_), torch::optim::AdamOptions().betas({beta1, beta2})) {}
+  Impl(std::vector<AdamParameter> parameters_, double beta1, double beta2)
+      : parameters(std::move(parameters_)), optimizer(groups_of(parameters, beta1, beta2)) {
+    for (const AdamParameter& parameter : parameters) tensors.push_back(parameter.tensor);
+  }
 };
 
-Adam::Adam(std::vector<std::pair<std::string, at::Tensor>> parameters, double beta1, double beta2) {
-  std::vector<std::string> names;
-  std::vector<at::Tensor> tensors;
-  for (auto& [name, tensor] : parameters) {
-    require(tensor.is_leaf() && tensor.requires_grad(), "Adam: {} is not a leaf that takes gradients", name);
-    names.push_back(name);
-    tensors.push_back(tensor);
-  }
-  impl_ = std::make_unique<Impl>(std::move(names), std::move(tensors), beta1, beta2);
-}
+Adam::Adam(std::vector<AdamParameter> parameters, double beta1, double beta2)
+    : impl_(std::make_unique<Impl>(std::move(parameters), beta1, beta2)) {}
 
 Adam::~Adam() = default;
 Adam::Adam(Adam&&) noexcept = default;
 Adam& Adam::operator=(Adam&&) noexcept = default;
 
 double Adam::step(double learning_rate, double max_grad_norm) {
-  const double norm = torch::nn::utils::clip_grad_norm_(impl_->parameters, max_grad_norm);
-  static_cast<torch::optim::AdamOptions&>(impl_->optimizer.param_groups()[0].options()).lr(learning_rate);
+  const double norm = torch::nn::utils::clip_grad_norm_(impl_->tensors, max_grad_norm);
+  for (size_t i = 0; i < impl_->parameters.size(); ++i) {
+    static_cast<torch::optim::AdamOptions&>(impl_->optimizer.param_groups()[i].options())
+        .lr(learning_rate * impl_->parameters[i].rate);
+  }
   impl_->optimizer.step();
   impl_->optimizer.zero_grad();
   return norm;
@@ -66,13 +78,13 @@ double Adam::step(double learning_rate, double max_grad_norm) {
 std::vector<std::pair<std::string, at::Tensor>> Adam::state() const {
   std::vector<std::pair<std::string, at::Tensor>> saved;
   auto& states = impl_->optimizer.state();
-  for (size_t i = 0; i < impl_->names.size(); ++i) {
-    const auto found = states.find(impl_->parameters[i].unsafeGetTensorImpl());
+  for (const AdamParameter& parameter : impl_->parameters) {
+    const auto found = states.find(parameter.tensor.unsafeGetTensorImpl());
     if (found == states.end()) continue;
     const auto& moments = static_cast<const torch::optim::AdamParamState&>(*found->second);
-    saved.emplace_back(impl_->names[i] + ".exp_avg", moments.exp_avg());
-    saved.emplace_back(impl_->names[i] + ".exp_avg_sq", moments.exp_avg_sq());
-    saved.emplace_back(impl_->names[i] + ".step", at::tensor(moments.step(), at::kLong));
+    saved.emplace_back(parameter.name + ".exp_avg", moments.exp_avg());
+    saved.emplace_back(parameter.name + ".exp_avg_sq", moments.exp_avg_sq());
+    saved.emplace_back(parameter.name + ".step", at::tensor(moments.step(), at::kLong));
   }
   return saved;
 }
@@ -89,12 +101,12 @@ void Adam::load_state(const std::vector<std::pair<std::string, at::Tensor>>& sta
             fmt::join(found->second.sizes(), "x"), fmt::join(shape, "x"));
     return found->second.clone();
   };
-  for (size_t i = 0; i < impl_->names.size(); ++i) {
+  for (const AdamParameter& parameter : impl_->parameters) {
     auto moments = std::make_unique<torch::optim::AdamParamState>();
-    moments->exp_avg(take(impl_->names[i] + ".exp_avg", impl_->parameters[i].sizes()));
-    moments->exp_avg_sq(take(impl_->names[i] + ".exp_avg_sq", impl_->parameters[i].sizes()));
-    moments->step(take(impl_->names[i] + ".step", {}).item<int64_t>());
-    states[impl_->parameters[i].unsafeGetTensorImpl()] = std::move(moments);
+    moments->exp_avg(take(parameter.name + ".exp_avg", parameter.tensor.sizes()));
+    moments->exp_avg_sq(take(parameter.name + ".exp_avg_sq", parameter.tensor.sizes()));
+    moments->step(take(parameter.name + ".step", {}).item<int64_t>());
+    states[parameter.tensor.unsafeGetTensorImpl()] = std::move(moments);
   }
 }
 

@@ -17,10 +17,17 @@ enum class LrScheduler { kConstant, kLinear, kCosine };
 /// constant, linear to zero over the last 60% of all updates, or a half cosine to zero.
 double lr_factor(LrScheduler scheduler, int64_t update, int64_t total, int64_t warmup);
 
+/// A tensor that Adam moves.
+struct AdamParameter {
+  std::string name;
+  at::Tensor tensor;  ///< A leaf that takes gradients.
+  double rate = 1.0;  ///< Factor of the learning rate.
+};
+
 /// Adam (LibTorch's) on a few named tensors, with gradient clipping by their joint norm and a state that can be saved.
 class Adam {
  public:
-  Adam(std::vector<std::pair<std::string, at::Tensor>> parameters, double beta1, double beta2);
+  Adam(std::vector<AdamParameter> parameters, double beta1, double beta2);
   ~Adam();
   Adam(Adam&&) noexcept;
   Adam& operator=(Adam&&) noexcept;

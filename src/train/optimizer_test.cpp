@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/error.h"
 
 namespace focus {
@@ -25,6 +27,15 @@ TEST(Adam, MovesAgainstTheGradientByTheLearningRate) {
   EXPECT_NEAR(norm, std::sqrt(4.0 + 16.0), 1e-5);
   EXPECT_NEAR(x[0].item<float>(), 0.9, 1e-4);  // The first step of Adam has the size of the learning rate.
   EXPECT_NEAR(x[1].item<float>(), -1.9, 1e-4);
+}
+
+TEST(Adam, AParameterMayHaveARateOfItsOwn) {
+  at::Tensor x = at::ones({1}).set_requires_grad(true), y = at::ones({1}).set_requires_grad(true);
+  Adam adam({{"x", x}, {"y", y, 0.3}}, 0.9, 0.98);
+  (x + y).sum().backward();
+  adam.step(0.1, 100);
+  EXPECT_NEAR(x.item<float>(), 0.9, 1e-5);
+  EXPECT_NEAR(y.item<float>(), 0.97, 1e-5);
 }
 
 TEST(Adam, ASavedStateContinuesBitForBit) {
