@@ -37,9 +37,9 @@ FULL = Settings(
     model=".cache/models/smollm2-135m-instruct",
     train_data="data/books/train",
     test_data="data/books/test/jennie-gerhardt.jsonl.gz",
-    train=("--context", "1024"),
+    train=("--context", "1024", "--dtype", "float32"),
     attention=("--groups", "64", "--groups-per-token", "8", "--window", "128", "--sinks", "4"),
-    evaluate=("--context", "2048", "--stride", "2048", "--max-windows", "8"),
+    evaluate=("--context", "2048", "--stride", "2048", "--max-windows", "8", "--dtype", "float32"),
     copy=("--tasks", "copy"),
     prompt="It was late in the afternoon when the carriage came to the old house, and Jennie",
 )
@@ -51,7 +51,7 @@ QUICK = Settings(
     train=("--context", "512"),
     attention=("--groups", "32", "--groups-per-token", "4", "--window", "32", "--sinks", "4"),
     evaluate=("--context", "512", "--stride", "512", "--max-windows", "16"),
-    copy=("--tasks", "copy"),
+    copy=("--tasks", "copy", "--copy-passage", "64", "--copy-filler", "200"),
     prompt="Once upon a time, there was a little girl named Lily. She",
 )
 

@@ -1,6 +1,7 @@
 #include "cli/eval_command.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "attention/methods/list_attention.h"
 #include "attention/methods/registry.h"
@@ -40,7 +41,9 @@ class EvalCommand : public Command {
     table.add("max-windows", &max_windows_, "score the first N windows only, 0 for all").at_least(0);
     table.add("tasks", &tasks_, "tasks besides perplexity: copy, a passage of 256 tokens repeated after 700 others")
         .one_of({"copy"});
-    table.add("limit", &limit_, "items of each task").at_least(1);
+    table.add("limit", &copy_.items, "items of each task").at_least(1);
+    table.add("copy-passage", &copy_.passage, "tokens that task copy repeats").at_least(2);
+    table.add("copy-filler", &copy_.filler, "tokens between the two occurrences").at_least(0);
     table.add("allow-leak", &allow_leak_, "report figures even if later tokens change earlier logits");
     attention_.declare(table, method_names());
   }
@@ -54,6 +57,11 @@ class EvalCommand : public Command {
     const int64_t stride = stride_.value_or(context);
     if (context > config.max_positions) {
       fail_usage("--context {}: the model's context is {}", context, config.max_positions);
+    }
+    const int64_t copy_length = 2 * copy_.passage + copy_.filler;
+    if (!tasks_.empty() && copy_length > config.max_positions) {
+      fail_usage("--tasks copy needs {} tokens (--copy-passage {} twice, --copy-filler {}), the model's context is {}",
+                 copy_length, copy_.passage, copy_.filler, config.max_positions);
     }
     const std::unique_ptr<AttentionMethod> method = open_method(session, common_, attention_, run.options);
     const std::vector<Document> documents = read_documents(session.tokenizer, common_);
@@ -112,19 +120,17 @@ class EvalCommand : public Command {
     if (lists != nullptr) {
       const Dominance dominance = lists->dominance();
       if (!dominance.largest_share.empty()) {
-        result["dominance"] = dominance.largest();
-        for (const auto& [layer, largest] : dominance.largest_share) result["layer_dominance"].push_back(largest);
-        for (const auto& [layer, unused] : dominance.unused_lists) result["layer_unused_lists"].push_back(unused);
+        result["dominance"] = nlohmann::json::array();
+        for (const auto& [layer, largest] : dominance.largest_share) result["dominance"].push_back(largest);
+        for (const auto& [layer, unused] : dominance.unused_lists) result["unused_lists"].push_back(unused);
       }
     }
     return !interrupted();
   }
 
   bool copy(const Session& session, AttentionMethod& method, const Document& document, nlohmann::json& result) const {
-    CopyTaskOptions options;
-    options.items = limit_;
-    Progress progress("copying", options.items, "items");
-    const CopyTaskResult copied = evaluate_copy(*session.model, method, document, options, [&](int64_t done, int64_t) {
+    Progress progress("copying", copy_.items, "items");
+    const CopyTaskResult copied = evaluate_copy(*session.model, method, document, copy_, [&](int64_t done, int64_t) {
       progress.set(done);
       return !interrupted();
     });
@@ -163,8 +169,12 @@ class EvalCommand : public Command {
                                    result["nll_stderr"].get<double>(), result["tokens_scored"].get<int64_t>(),
                                    result["context"].get<int64_t>(), result["stride"].get<int64_t>()));
     line("pairs kept", fmt::format("{:.2f}%", 100 * result["pairs_kept"].get<double>()));
-    if (result["dominance"].is_number()) {
-      line("dominance", fmt::format("{:.2f}% (largest list of any layer)", 100 * result["dominance"].get<double>()));
+    if (result["dominance"].is_array()) {
+      const auto shares = result["dominance"].get<std::vector<double>>();
+      line("dominance",
+           fmt::format("{:.2f}% of keys in the largest list of any layer, {:.2f}% on average",
+                       100 * *std::max_element(shares.begin(), shares.end()),
+                       100 * std::reduce(shares.begin(), shares.end()) / static_cast<double>(shares.size())));
     }
     line("leak probe",
          fmt::format("{:.3g} largest change of an earlier logit", result["leak_max_abs_diff"].get<double>()));
@@ -182,7 +192,7 @@ class EvalCommand : public Command {
   std::optional<int64_t> stride_;
   int64_t max_windows_ = 0;
   std::vector<std::string> tasks_;
-  int64_t limit_ = 16;
+  CopyTaskOptions copy_;
   bool allow_leak_ = false;
 };
 

@@ -154,24 +154,24 @@ class TrainCommand : public Command {
                         {"seed", common_.seed},
                         {"data", common_.data.filename().string()}};
     const at::ScalarType dtype = *parse_dtype(adapter_dtype_);
-    save_adapter(*common_.out, adapter, *session.model, dtype);
+    const std::filesystem::path folder = *common_.out / "adapter";
+    save_adapter(folder, adapter, *session.model, dtype);
     const PairCount pairs = method.pairs();
-    nlohmann::json summary = {
-        {"adapter", common_.out->string()},
-        {"steps", result.steps},
-        {"seconds", result.seconds},
-        {"dominance", dominance},
-        {"leak_max_abs_diff", leak.max_abs_diff},
-        {"pairs_kept_probe", share(pairs)},
-        {"adapter_bytes", std::filesystem::file_size(*common_.out / "adapter_model.safetensors")}};
+    nlohmann::json summary = {{"adapter", common_.out->string()},
+                              {"steps", result.steps},
+                              {"seconds", result.seconds},
+                              {"dominance", dominance},
+                              {"leak_max_abs_diff", leak.max_abs_diff},
+                              {"pairs_kept_probe", share(pairs)},
+                              {"adapter_bytes", std::filesystem::file_size(folder / "adapter_model.safetensors")}};
     if (common_.json) {
       write_json_line(summary);
     } else {
       write_output(
           fmt::format("adapter {} ({} KB) after {} steps in {:.0f} s; largest list {:.2f}% of keys, largest change in "
                       "the leak probe {:.2g}\n",
-                      common_.out->string(), summary["adapter_bytes"].get<int64_t>() / 1000, result.steps,
-                      result.seconds, 100 * dominance, leak.max_abs_diff));
+                      folder.string(), summary["adapter_bytes"].get<int64_t>() / 1000, result.steps, result.seconds,
+                      100 * dominance, leak.max_abs_diff));
     }
     return 0;
   }
