@@ -1,0 +1,153 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "attention/op.h"
+#include "base/error.h"
+#include "eval/copy_task.h"
+#include "eval/leak_probe.h"
+#include "eval/perplexity.h"
+#include "eval/scoring.h"
+
+namespace focus {
+namespace {
+
+/// One attention block of width 16 over random embeddings.
+class ToyModel : public CausalLM {
+ public:
+  ToyModel() {
+    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
+    config_ = {.model_type = "toy",
+               .vocab_size = 40,
+               .hidden_size = 16,
+               .num_layers = 1,
+               .num_heads = 2,
+               .num_kv_heads = 2,
+               .head_dim = 8,
+               .max_positions = 512};
+    embedding_ = at::randn({40, 16}, generator);
+    parameters_ = {{"embedding", embedding_}};
+  }
+  const ModelConfig& config() const override { return config_; }
+  at::Tensor embed(const at::Tensor& ids, const at::Tensor&) const override { return at::embedding(embedding_, ids); }
+  at::Tensor block(int64_t layer, const at::Tensor& x, const at::Tensor&, AttentionMethod& method,
+                   const ForwardOptions&) const override {
+    const at::Tensor heads = x.view({x.size(0), x.size(1), 2, 8}).transpose(1, 2);
+    AttentionInput input{.layer = layer, .hidden = x, .q = heads, .k = heads, .v = heads, .scale = 0.5};
+    return x + method.attend(input).transpose(1, 2).reshape(x.sizes());
+  }
+  at::Tensor final_norm(const at::Tensor& x) const override { return x; }
+  at::Tensor logits(const at::Tensor& hidden) const override { return at::matmul(hidden, embedding_.t()); }
+  const std::vector<std::pair<std::string, at::Tensor>>& parameters() const override { return parameters_; }
+
+ private:
+  ModelConfig config_;
+  at::Tensor embedding_;
+  std::vector<std::pair<std::string, at::Tensor>> parameters_;
+};
+
+/// Dense attention; with a leak, the keys are centred over the whole sequence first, as a batch normaliser would.
+class ToyAttention : public AttentionMethod {
+ public:
+  explicit ToyAttention(double leak) : leak_(leak) {}
+  std::string name() const override { return "toy"; }
+  at::Tensor attend(const AttentionInput& input) override {
+    const at::Tensor k = input.k - leak_ * input.k.mean(2, /*keepdim=*/true);
+    return std::get<0>(reference_attention(input.q, k, input.v, {.scale = input.scale}));
+  }
+  std::unique_ptr<LayerCache> make_cache(int64_t, int64_t, int64_t) const override { return nullptr; }
+  PairCount pairs() const override { return {.kept = 1, .causal = 2}; }
+  void reset_pairs() override {}
+
+ private:
+  double leak_;
+};
+
+std::vector<int32_t> text(int64_t length) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < length; ++i) ids.push_back(static_cast<int32_t>((i * i * 7 + i * 3) % 40));
+  return ids;
+}
+
+TEST(LeakProbe, PassesACausalModel) {
+  const ToyModel model;
+  ToyAttention method(0);
+  const LeakProbeResult result = probe_leak(model, method, text(300));
+  EXPECT_FALSE(result.leaks());
+  EXPECT_LE(result.max_abs_diff, 1e-5);
+  EXPECT_GT(result.logits_compared, 1000);
+}
+
+TEST(LeakProbe, CatchesANormaliserOverTheSequence) {
+  const ToyModel model;
+  ToyAttention method(0.01);
+  const LeakProbeResult result = probe_leak(model, method, text(300));
+  EXPECT_TRUE(result.leaks());
+  EXPECT_GT(result.max_abs_diff, result.tolerance);
+}
+
+TEST(LeakProbe, WorksOnTwoTokensAndRefusesOne) {
+  const ToyModel model;
+  ToyAttention method(0);
+  EXPECT_FALSE(probe_leak(model, method, text(2)).leaks());
+  EXPECT_THROW(probe_leak(model, method, text(1)), Error);
+}
+
+TEST(Perplexity, IsThatOfTheLogits) {
+  const ToyModel model;
+  ToyAttention method(0);
+  const std::vector<Document> documents = {text(50)};
+  const PerplexityResult result = evaluate_perplexity(model, method, documents, eval_windows(documents, 20, 20));
+  double sum = 0;
+  for (const int64_t begin : {0, 20, 40}) {
+    const int64_t length = std::min<int64_t>(20, 50 - begin);
+    const std::vector<int64_t> ids(documents[0].begin() + begin, documents[0].begin() + begin + length);
+    const at::Tensor input = at::tensor(ids, at::kLong).unsqueeze(0);
+    const at::Tensor log_probs = model.logits(model.forward(input, method)).log_softmax(-1);
+    for (int64_t t = 0; t + 1 < length; ++t) sum -= log_probs[0][t][ids[t + 1]].item<double>();
+  }
+  EXPECT_EQ(result.tokens_scored, 19 + 19 + 9);
+  EXPECT_NEAR(result.nll, sum / 47, 1e-5);
+  EXPECT_NEAR(result.perplexity, std::exp(sum / 47), 1e-3);
+}
+
+TEST(Perplexity, StopsWhenAskedTo) {
+  const ToyModel model;
+  ToyAttention method(0);
+  const std::vector<Document> documents = {text(100)};
+  const auto windows = eval_windows(documents, 10, 10);
+  const PerplexityResult result =
+      evaluate_perplexity(model, method, documents, windows, [](int64_t done, int64_t) { return done < 3; });
+  EXPECT_EQ(result.windows, 3);
+}
+
+TEST(CopyTask, ScoresTheRepeatOnly) {
+  const ToyModel model;
+  ToyAttention method(0);
+  const std::vector<int32_t> ids = text(80);
+  const CopyTaskResult result = evaluate_copy(model, method, ids, {.items = 3, .passage = 10, .filler = 20});
+  EXPECT_EQ(result.items, 3);
+  EXPECT_EQ(result.pairs.kept, 1);
+  // The middle item starts half way: (80 - 30) / 2.
+  std::vector<int64_t> input(ids.begin() + 25, ids.begin() + 55);
+  input.insert(input.end(), ids.begin() + 25, ids.begin() + 35);
+  const at::Tensor tokens = at::tensor(input, at::kLong).unsqueeze(0);
+  const at::Tensor log_probs = model.logits(model.forward(tokens, method)).log_softmax(-1);
+  double sum = 0;
+  for (int64_t t = 30; t < 39; ++t) sum -= log_probs[0][t][input[t + 1]].item<double>();
+  EXPECT_NEAR(result.item_nll[1], sum / 9, 1e-5);
+  EXPECT_THROW(evaluate_copy(model, method, text(29), {.items = 1, .passage = 10, .filler = 20}), Error);
+}
+
+TEST(TokenNll, IsTheSameInOneBlockOrMany) {
+  const ToyModel model;
+  const at::Tensor hidden = at::randn({600, 16});
+  const at::Tensor targets = at::arange(600) % 40;
+  const at::Tensor expected = -model.logits(hidden).log_softmax(-1).gather(1, targets.unsqueeze(1)).squeeze(1);
+  EXPECT_LT((token_nll(model, hidden, targets) - expected).abs().max().item<double>(), 1e-4);
+  EXPECT_THROW(token_nll(model, hidden, targets.narrow(0, 0, 5)), Error);
+}
+
+}  // namespace
+}  // namespace focus
