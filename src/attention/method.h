@@ -12,8 +12,8 @@
 
 namespace focus {
 
-/// Keys, values and whatever else a method keeps of the past tokens of one layer. Made by AttentionMethod::make_cache, which
-/// alone knows what is inside.
+/// Keys, values and whatever else a method keeps of the past tokens of one layer. Made by AttentionMethod::make_cache,
+/// which alone knows what is inside.
 class LayerCache {
  public:
   virtual ~LayerCache() = default;
@@ -34,15 +34,16 @@ struct AttentionInput {
   at::Tensor v;       ///< [B, Hkv, Tq, D].
   double scale = 1.0;
   double softcap = 0.0;
-  int64_t layer_window = 0;  ///< The layer's own sliding window (i - j < layer_window), 0 for none.
+  int64_t layer_window = 0;                  ///< The layer's own sliding window (i - j < layer_window), 0 for none.
   std::optional<at::Tensor> document_start;  ///< int32 [B, Tk], see AttentionParams. Absent: one document.
-  at::Tensor output_weight;                  ///< [d, Hq * D], the block's output projection (for distillation).
+  /// The block's projections, for training routers: query [Hq * D, d], key [Hkv * D, d], output [d, Hq * D]; views.
+  at::Tensor query_weight, key_weight, output_weight;
   LayerCache* cache = nullptr;  ///< Null: the Tq tokens are the whole sequence. Else they follow those in the cache.
 };
 
 /// One way to attend. A model's blocks call `attend`; nothing else of a block depends on the method.
-/// Implementations must be causal: the result of token t depends on tokens <= t only (checked by the leak probe), or say so in
-/// `is_causal`.
+/// Implementations must be causal: the result of token t depends on tokens <= t only (checked by the leak probe), or
+/// say so in `is_causal`.
 class AttentionMethod {
  public:
   virtual ~AttentionMethod() = default;

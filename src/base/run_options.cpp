@@ -17,6 +17,7 @@ void CommonOptions::declare(OptionTable& table, unsigned flags) {
   }
   if (flags & kAdapterFlag) {
     table.add("adapter", &adapter, "folder of a trained adapter for this model").value_name("DIR");
+    table.add("force", &force, "take an adapter that was made for another base model");
   }
   if (flags & kDataFlags) {
     table.add("data", &data, "text: .txt or .jsonl ({\"text\": ...}), also .gz, or a folder of such files")

@@ -25,6 +25,7 @@ enum CommonFlags : unsigned {
 struct CommonOptions {
   std::filesystem::path model;
   std::optional<std::filesystem::path> adapter;
+  bool force = false;  ///< Take an adapter of another base.
   std::filesystem::path data;
   std::optional<std::filesystem::path> out;
   std::optional<std::string> dtype;  ///< float32, bfloat16 or float16; absent: as stored.

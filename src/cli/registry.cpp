@@ -1,11 +1,18 @@
 #include "cli/command.h"
+#include "cli/eval_command.h"
+#include "cli/generate_command.h"
+#include "cli/train_command.h"
 
 namespace focus {
 
-// To add a command: declare its maker here, add one line below and its file to CMakeLists.txt.
+// To add a command: include its header, add one line below and its file to CMakeLists.txt.
 
 const std::vector<CommandEntry>& commands() {
-  static const std::vector<CommandEntry> entries = {};
+  static const std::vector<CommandEntry> entries = {
+      {"train", "train the routers of a model whose weights stay as they are", make_train_command},
+      {"eval", "perplexity, pairs kept, dominance, leak probe and tasks", make_eval_command},
+      {"generate", "continue a text", make_generate_command},
+  };
   return entries;
 }
 

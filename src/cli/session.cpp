@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "attention/adapter.h"
 #include "attention/methods/registry.h"
+#include "attention/routing/adapter.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/device.h"
@@ -82,9 +82,13 @@ std::unique_ptr<AttentionMethod> open_method(const Session& session, const Commo
   method.seed = static_cast<uint64_t>(common.seed);
   method.routing = routing_config(options);
   if (common.adapter) {
-    const Adapter adapter = load_adapter(*common.adapter, *session.model);
-    method.routing = adapted_config(adapter.config, options, table);
-    if (options.method == "focus") method.router = std::make_shared<Router>(method.routing, adapter.layers);
+    const Adapter adapter =
+        load_adapter(*common.adapter, {.base_fingerprint = model_fingerprint(*session.model), .force = common.force});
+    if (!adapter.base_matches) log_warning("{}: made for another base model", common.adapter->string());
+    method.routing = adapted_config(adapter.router->config(), options, table);
+    if (options.method == "focus") {
+      method.router = std::make_shared<Router>(adapter.router->with_config(method.routing));
+    }
   } else if (options.method == "focus") {
     fail_usage("--method focus needs --adapter: a folder made by focus train");
   }

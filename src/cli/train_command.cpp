@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "attention/adapter.h"
 #include "attention/methods/focus_attention.h"
+#include "attention/routing/adapter.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -138,16 +138,18 @@ class TrainCommand : public Command {
                                           [](const Document& a, const Document& b) { return a.size() < b.size(); });
     const int64_t probed = std::min<int64_t>(512, std::ssize(*longest));
     const double dominance = *std::max_element(result.largest_shares.begin(), result.largest_shares.end());
-    FocusAttention method(std::make_shared<Router>(training_.distillation.routing, result.routers));
+    const auto router = std::make_shared<const Router>(training_.distillation.routing, result.routers);
+    FocusAttention method(router);
     const LeakProbeResult leak =
         probe_leak(*session.model, method, {longest->begin(), longest->begin() + probed}, common_.seed);
     require(!leak.leaks(),
             "the trained router lets later tokens change earlier logits by {:.3g}: no adapter is written",
             leak.max_abs_diff);
     Adapter adapter;
-    adapter.config = training_.distillation.routing;
-    adapter.layers = result.routers;
-    adapter.base_model = common_.model.string();
+    adapter.router = router;
+    adapter.base_model_name_or_path = common_.model.filename().string();
+    adapter.base_fingerprint = model_fingerprint(*session.model);
+    adapter.module = session.model->attention_module();
     adapter.training = {{"objective", objective_},
                         {"max_steps", training_.steps},
                         {"seconds", result.seconds},
@@ -155,7 +157,7 @@ class TrainCommand : public Command {
                         {"data", common_.data.filename().string()}};
     const at::ScalarType dtype = *parse_dtype(adapter_dtype_);
     const std::filesystem::path folder = *common_.out / "adapter";
-    save_adapter(folder, adapter, *session.model, dtype);
+    save_adapter(folder, adapter, dtype);
     const PairCount pairs = method.pairs();
     nlohmann::json summary = {{"adapter", common_.out->string()},
                               {"steps", result.steps},

@@ -40,6 +40,7 @@ class ToyModel : public CausalLM {
   at::Tensor final_norm(const at::Tensor& x) const override { return x; }
   at::Tensor logits(const at::Tensor& hidden) const override { return at::matmul(hidden, embedding_.t()); }
   const std::vector<std::pair<std::string, at::Tensor>>& parameters() const override { return parameters_; }
+  std::string attention_module() const override { return "layers.{}"; }
 
  private:
   ModelConfig config_;

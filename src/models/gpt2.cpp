@@ -40,6 +40,7 @@ class Gpt2 : public CausalLM {
   at::Tensor final_norm(const at::Tensor& x) const override { return normalise(x, norm_); }
   at::Tensor logits(const at::Tensor& hidden) const override { return at::linear(hidden, head_); }
   const NamedParameters& parameters() const override { return parameters_; }
+  std::string attention_module() const override { return "transformer.h.{}.attn"; }
 
  private:
   at::Tensor normalise(const at::Tensor& x, const Norm& norm) const {
@@ -135,6 +136,8 @@ at::Tensor Gpt2::attend(int64_t index, const at::Tensor& hidden, AttentionMethod
   input.scale = scale_by_width_ ? 1.0 / std::sqrt(static_cast<double>(config_.head_dim)) : 1.0;
   if (scale_by_layer_) input.scale /= static_cast<double>(index + 1);
   input.document_start = options.document_start;
+  input.query_weight = layer.attention_in.weight.narrow(1, 0, config_.hidden_size).t();
+  input.key_weight = layer.attention_in.weight.narrow(1, config_.hidden_size, config_.hidden_size).t();
   input.output_weight = layer.attention_out.weight.t();
   input.cache = options.cache != nullptr ? options.cache->at(static_cast<size_t>(index)).get() : nullptr;
   return layer.attention_out(merge_heads(method.attend(input)));

@@ -33,6 +33,7 @@ class Llama : public CausalLM {
   at::Tensor final_norm(const at::Tensor& x) const override { return rms_norm(x, norm_, eps_); }
   at::Tensor logits(const at::Tensor& hidden) const override { return at::linear(hidden, head_); }
   const NamedParameters& parameters() const override { return parameters_; }
+  std::string attention_module() const override { return "model.layers.{}.self_attn"; }
 
  private:
   at::Tensor attend(int64_t index, const at::Tensor& hidden, const at::Tensor& positions, AttentionMethod& method,
@@ -133,6 +134,8 @@ at::Tensor Llama::attend(int64_t index, const at::Tensor& hidden, const at::Tens
   input.v = split_heads(linear(hidden, layer.wv, layer.bv), config_.num_kv_heads);
   input.scale = scale_;
   input.document_start = options.document_start;
+  input.query_weight = layer.wq;
+  input.key_weight = layer.wk;
   input.output_weight = layer.wo;
   input.cache = options.cache != nullptr ? options.cache->at(static_cast<size_t>(index)).get() : nullptr;
   return linear(merge_heads(method.attend(input)), layer.wo, layer.bo);

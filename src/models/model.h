@@ -51,6 +51,9 @@ class CausalLM {
   virtual at::Tensor final_norm(const at::Tensor& x) const = 0;
   /// Output head on normalised states: [..., d] -> [..., V].
   virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
+  /// Name of a layer's attention module in Hugging Face's naming, {} for the layer's number; adapters name their
+  /// weights by it.
+  virtual std::string attention_module() const = 0;
   /// All weights by their Hugging Face names (views, not copies).
   virtual const std::vector<std::pair<std::string, at::Tensor>>& parameters() const = 0;
 
