@@ -76,7 +76,7 @@ class LayerTrainer {
 
  private:
   at::Tensor sample(const DistillationLayer& window, int64_t stream, int64_t update) const;
-  UpdateResult apply(const at::Tensor& loss, double base_rate, int64_t update, int64_t total);
+  UpdateResult apply(const at::Tensor& loss, int64_t update, int64_t total);
   int64_t draw_probes(int64_t update) const;
   void start_stage(const std::vector<std::string>& names);
 
