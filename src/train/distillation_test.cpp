@@ -25,13 +25,18 @@ TEST(SampledTeacher, HardMaskGivesTheErrorOfTheAttentionOp) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(3);
   const at::Tensor key_group = at::randint(0, 4, {1, 2, length}, generator, at::kInt);
   const at::Tensor probes = at::stack({at::zeros({1, 2, length}, at::kInt), at::full({1, 2, length}, 2, at::kInt)}, -1);
-  AttentionParams params{.key_group = key_group, .probes = probes, .window = window, .scale = layer.scale};
+  AttentionParams dense;
+  dense.scale = layer.scale;
+  AttentionParams lists = dense;
+  lists.key_group = key_group;
+  lists.probes = probes;
+  lists.window = window;
   const auto run = [&](const AttentionParams& p) {
     const at::Tensor out = std::get<0>(
         reference_attention(layer.q.unsqueeze(0), layer.k.unsqueeze(0), layer.v.unsqueeze(0), p))[0];  // [Hq, T, D]
     return at::matmul(out.transpose(0, 1).reshape({length, -1}), layer.output_weight.t()).index_select(0, rows);
   };
-  const at::Tensor full = run({.scale = layer.scale}), sparse = run(params);
+  const at::Tensor full = run(dense), sparse = run(lists);
   const double expected = ((sparse - full).square().sum() / full.square().sum()).item<double>();
   const at::Tensor allowed = (key_group == 0) | (key_group == 2);  // [1, 2, T]
   const at::Tensor weights = allowed[0].unsqueeze(1).expand({2, rows.size(0), length}).to(at::kFloat);

@@ -28,7 +28,11 @@ LayerTrainer initialised_trainer(const DistillationOptions& options) {
 }
 
 TEST(LayerTrainer, BothStagesLowerTheError) {
-  LayerTrainer trainer = initialised_trainer(small_options());
+  LayerTrainer trainer(0, small_options());
+  // A start that knows nothing of the layer leaves something to learn.
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(21);
+  trainer.initialise(at::randn({32, 24}, generator), at::randn({16, 24}, generator), 2, 8,
+                     synthetic_layer(128, 0).hidden);
   double first = 0, last = 0;
   for (int64_t update = 0; update < 60; ++update) {
     const UpdateResult result = trainer.update_index(synthetic_layer(128, 100 + update), update, 60);

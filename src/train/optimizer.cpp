@@ -84,7 +84,7 @@ std::vector<std::pair<std::string, at::Tensor>> Adam::state() const {
     const auto& moments = static_cast<const torch::optim::AdamParamState&>(*found->second);
     saved.emplace_back(parameter.name + ".exp_avg", moments.exp_avg());
     saved.emplace_back(parameter.name + ".exp_avg_sq", moments.exp_avg_sq());
-    saved.emplace_back(parameter.name + ".step", at::tensor(moments.step(), at::kLong));
+    saved.emplace_back(parameter.name + ".step", at::scalar_tensor(moments.step(), at::TensorOptions(at::kLong)));
   }
   return saved;
 }
