@@ -13,6 +13,9 @@ constexpr int64_t pad_lanes(int64_t n) {
   return (n + kLanes - 1) / kLanes * kLanes;
 }
 
+/// The instruction set that the functions below use on this machine: "avx2" or "baseline".
+const char* instruction_set();
+
 /// c[i][j] = alpha * sum_x a[i][x * a_step] * b[x][j]  (+ c[i][j] when accumulate), i < m, j < n, x < depth.
 /// n is a multiple of kLanes. c rows must not overlap.
 void multiply(int64_t m, int64_t n, int64_t depth, float alpha, const float* const* a, int64_t a_step,
