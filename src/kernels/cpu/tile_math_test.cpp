@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/cpu/isa/tile_math.h"
+
 namespace focus::kernels::cpu {
 namespace {
 
@@ -24,7 +26,19 @@ std::vector<const float*> row_pointers(const std::vector<float>& values, int64_t
   return pointers;
 }
 
-TEST(TileMath, MultiplyAllRowCounts) {
+// What this machine uses, and what every machine can use.
+struct Functions {
+  decltype(&multiply) product;
+  decltype(&softmax_step) step;
+};
+
+class TileMath : public ::testing::TestWithParam<Functions> {};
+
+INSTANTIATE_TEST_SUITE_P(InstructionSets, TileMath,
+                         ::testing::Values(Functions{multiply, softmax_step},
+                                           Functions{baseline::multiply, baseline::softmax_step}));
+
+TEST_P(TileMath, MultiplyAllRowCounts) {
   constexpr int64_t kDepth = 37;
   for (int64_t m = 1; m <= 14; ++m) {
     for (const bool accumulate : {false, true}) {
@@ -37,7 +51,8 @@ TEST(TileMath, MultiplyAllRowCounts) {
       // a is stored transposed, [depth][m].
       std::vector<const float*> columns(m);
       for (int64_t i = 0; i < m; ++i) columns[i] = a.data() + i;
-      multiply(m, 32, kDepth, 0.25F, columns.data(), m, row_pointers(b, kDepth, 32).data(), c_rows.data(), accumulate);
+      GetParam().product(m, 32, kDepth, 0.25F, columns.data(), m, row_pointers(b, kDepth, 32).data(), c_rows.data(),
+                         accumulate);
       for (int64_t i = 0; i < m; ++i) {
         for (int64_t j = 0; j < 32; ++j) {
           double expected = 0.0;
@@ -51,7 +66,7 @@ TEST(TileMath, MultiplyAllRowCounts) {
 }
 
 // One row of scores through softmax_step, which shows the exponential function by itself.
-TEST(TileMath, ExponentialsAreExactToAFewRoundings) {
+TEST_P(TileMath, ExponentialsAreExactToAFewRoundings) {
   constexpr int64_t kWidth = 4096;
   std::vector<float> scores(kWidth);
   for (int64_t x = 0; x < kWidth; ++x) scores[x] = -87.0F * static_cast<float>(x) / kWidth;
@@ -64,7 +79,7 @@ TEST(TileMath, ExponentialsAreExactToAFewRoundings) {
   float* out_row = out.data();
   const int32_t begin = 0;
   const int32_t end = kWidth;
-  softmax_step({1, 1, kWidth, scores.data(), &begin, &end, 0.0F}, &maximum_row, &sum_row, &out_row, 16);
+  GetParam().step({1, 1, kWidth, scores.data(), &begin, &end, 0.0F}, &maximum_row, &sum_row, &out_row, 16);
   double total = 0.0;
   for (int64_t x = 0; x < kWidth; ++x) {
     const double expected = std::exp(static_cast<double>(before[x]));
@@ -75,7 +90,7 @@ TEST(TileMath, ExponentialsAreExactToAFewRoundings) {
   EXPECT_NEAR(sum / total, 1.0, 1e-6);
 }
 
-TEST(TileMath, SoftmaxStepMasksAndRescales) {
+TEST_P(TileMath, SoftmaxStepMasksAndRescales) {
   // Two tiles of one query against the softmax over both; of the second only keys 3..9 count.
   std::vector<float> first = random_floats(16, 4.0F);
   std::vector<float> second = random_floats(16, 8.0F);
@@ -89,10 +104,10 @@ TEST(TileMath, SoftmaxStepMasksAndRescales) {
   float* out_row = out.data();
   const int32_t starts[] = {0, 3, 5};
   const int32_t ends[] = {16, 10, 5};
-  softmax_step({1, 1, 16, first.data(), &starts[0], &ends[0], 0.0F}, &maximum_row, &sum_row, &out_row, 16);
+  GetParam().step({1, 1, 16, first.data(), &starts[0], &ends[0], 0.0F}, &maximum_row, &sum_row, &out_row, 16);
   const float before = maximum;
   std::fill(out.begin(), out.end(), 1.0F);
-  softmax_step({1, 1, 16, second.data(), &starts[1], &ends[1], 0.0F}, &maximum_row, &sum_row, &out_row, 16);
+  GetParam().step({1, 1, 16, second.data(), &starts[1], &ends[1], 0.0F}, &maximum_row, &sum_row, &out_row, 16);
   double total = 0.0;
   for (int64_t x = 0; x < 16; ++x) total += std::exp(static_cast<double>(all_first[x]));
   for (int64_t x = 3; x < 10; ++x) total += std::exp(static_cast<double>(all_second[x]));
@@ -105,7 +120,7 @@ TEST(TileMath, SoftmaxStepMasksAndRescales) {
   }
   // A query without keys in the tile keeps its state.
   const float kept = sum;
-  softmax_step({1, 1, 16, first.data(), &starts[2], &ends[2], 0.0F}, &maximum_row, &sum_row, &out_row, 16);
+  GetParam().step({1, 1, 16, first.data(), &starts[2], &ends[2], 0.0F}, &maximum_row, &sum_row, &out_row, 16);
   EXPECT_EQ(sum, kept);
   EXPECT_EQ(first[7], 0.0F);
 }
