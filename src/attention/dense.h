@@ -6,9 +6,10 @@
 
 namespace focus {
 
-/// Dense causal attention by ATen's own kernels: attention() without key_group (params.key_group must be absent), same
-/// shapes, alignment and treatment of rows without keys, without the lse. Uses fused SDPA over the whole triangle where
-/// the mask is the plain causal one, else over chunks of query rows with a small mask. Differentiable.
+/// Dense causal attention: attention() of op.h without lists (params.key_group must be absent) and without the lse.
+/// Where the mask is the plain causal one (whole sequences, single tokens) ATen's fused kernels do the work; a layer
+/// window, softcap, packed documents and chunks behind a cache go to the op. q [B, Hq, Tq, D], k and v [B, Hkv, Tk, D]
+/// -> [B, Hq, Tq, D]. Differentiable.
 at::Tensor dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionParams& params);
 

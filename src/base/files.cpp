@@ -107,6 +107,10 @@ std::string read_text_or_gzip(const fs::path& file) {
 }
 
 void write_file_atomically(const fs::path& file, std::string_view content) {
+  write_file_atomically(file, std::vector{content});
+}
+
+void write_file_atomically(const fs::path& file, const std::vector<std::string_view>& parts) {
   const fs::path temporary = beside(file, "tmp");
   auto give_up = [&](const char* step) {
     const int error = errno;
@@ -115,11 +119,13 @@ void write_file_atomically(const fs::path& file, std::string_view content) {
   };
   Descriptor descriptor(temporary, O_WRONLY | O_CREAT | O_TRUNC, 0666);
   if (!descriptor.ok()) give_up("create");
-  for (size_t done = 0; done < content.size();) {
-    const ssize_t count = ::write(descriptor.get(), content.data() + done, content.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) give_up("write");
-    done += static_cast<size_t>(count);
+  for (std::string_view rest : parts) {
+    while (!rest.empty()) {
+      const ssize_t count = ::write(descriptor.get(), rest.data(), rest.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) give_up("write");
+      rest.remove_prefix(static_cast<size_t>(count));
+    }
   }
   if (::fsync(descriptor.get()) != 0 && errno != EINVAL) give_up("fsync");
   if (!descriptor.close()) give_up("close");

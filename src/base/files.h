@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace focus {
 
@@ -16,6 +17,8 @@ std::string read_text_or_gzip(const std::filesystem::path& file);
 /// Replaces or creates `file` so that a crash leaves the old content or the new, never a part: written to a temporary
 /// file in the same folder, fsync, rename. Throws Error (full disk, no permission ...) and leaves what was there.
 void write_file_atomically(const std::filesystem::path& file, std::string_view content);
+/// The same for a content in several parts, written one after another without joining them in memory.
+void write_file_atomically(const std::filesystem::path& file, const std::vector<std::string_view>& parts);
 
 /// Creates the folder with its parents if need be and makes sure that files can be written in it, so that a long run
 /// does not fail at its end. `what` names it in the Error, such as "--out".

@@ -1,10 +1,9 @@
 #include "weights/hf_folder.h"
 
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "weights/safetensors.h"
 
 namespace focus {
@@ -61,11 +60,7 @@ NamedTensors read_shards(const fs::path& folder, const fs::path& index_file) {
 }  // namespace
 
 json read_json_object(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  require(in.is_open() && !fs::is_directory(file), "{}: cannot read the file", file.string());
-  std::ostringstream text;
-  text << in.rdbuf();
-  const std::string bytes = text.str();
+  const std::string bytes = read_file(file);
   require(!bytes.empty(), "{}: the file is empty", file.string());
   json value;
   try {

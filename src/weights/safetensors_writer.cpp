@@ -1,71 +1,15 @@
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "weights/dtype.h"
 #include "weights/safetensors.h"
 #include "weights/safetensors_header.h"
 
 namespace focus {
-
-namespace {
-
-/// A file under a temporary name beside its target; removed unless it is committed.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(std::filesystem::path target)
-      : target_(std::move(target)), path_(fmt::format("{}.tmp.{}", target_.string(), ::getpid())) {
-    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    require(descriptor_ >= 0, "{}: cannot write: {}", target_.string(), std::strerror(errno));
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    if (!committed_) ::unlink(path_.c_str());
-  }
-
-  void write(const char* data, size_t size) {
-    for (size_t done = 0; done < size;) {
-      const ssize_t written = ::write(descriptor_, data + done, std::min<size_t>(size - done, size_t{1} << 30));
-      if (written < 0 && errno == EINTR) continue;
-      require(written > 0, "{}: cannot write ({} of {} bytes of a part written): {}", target_.string(), done, size,
-              std::strerror(errno));
-      done += static_cast<size_t>(written);
-    }
-  }
-
-  /// On disk under its final name, or an Error.
-  void commit() {
-    require(::fsync(descriptor_) == 0, "{}: cannot write to disk: {}", target_.string(), std::strerror(errno));
-    const int closed = ::close(std::exchange(descriptor_, -1));
-    require(closed == 0, "{}: cannot write to disk: {}", target_.string(), std::strerror(errno));
-    require(::rename(path_.c_str(), target_.c_str()) == 0, "{}: cannot rename the finished file: {}", target_.string(),
-            std::strerror(errno));
-    committed_ = true;
-    const std::filesystem::path folder = target_.has_parent_path() ? target_.parent_path() : ".";
-    // Makes the new name durable; the file itself is complete, so a file system that cannot do this is no failure.
-    const int folder_descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder_descriptor >= 0) {
-      ::fsync(folder_descriptor);
-      ::close(folder_descriptor);
-    }
-  }
-
- private:
-  std::filesystem::path target_;
-  std::string path_;
-  int descriptor_ = -1;
-  bool committed_ = false;
-};
-
-}  // namespace
 
 void write_safetensors(const std::filesystem::path& file,
                        const std::vector<std::pair<std::string, at::Tensor>>& tensors,
@@ -105,16 +49,15 @@ void write_safetensors(const std::filesystem::path& file,
   require(text.size() <= kMaxSafetensorsHeader, "{}: the header would take {} bytes, more than the limit of {}",
           file.string(), text.size(), kMaxSafetensorsHeader);
 
-  TemporaryFile out(file);
   std::string length(8, '\0');
   for (size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i) & 0xff);
-  out.write(length.data(), length.size());
-  out.write(text.data(), text.size());
+  std::vector<std::string_view> parts = {length, text};
+  std::vector<at::Tensor> alive;
   for (const auto* pair : order) {
-    const at::Tensor dense = pair->second.detach().to(at::kCPU).contiguous();
-    out.write(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
+    alive.push_back(pair->second.detach().to(at::kCPU).contiguous());
+    parts.emplace_back(static_cast<const char*>(alive.back().const_data_ptr()), alive.back().nbytes());
   }
-  out.commit();
+  write_file_atomically(file, parts);
 }
 
 }  // namespace focus

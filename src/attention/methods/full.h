@@ -4,8 +4,8 @@
 
 namespace focus {
 
-/// Dense causal attention: the baseline, and the method of a model without an adapter. Honours the layer's own window,
-/// softcap and packed documents. Memory is at most a few hundred query rows by Tk.
+/// Dense causal attention (dense.h): the baseline, and the method of a model without an adapter. Honours the layer's
+/// own window, softcap and packed documents.
 class FullAttention : public AttentionMethod {
  public:
   std::string name() const override { return "full"; }
