@@ -1,5 +1,7 @@
 #include "models/rope.h"
 
+#include <c10/core/InferenceMode.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -149,6 +151,8 @@ std::pair<at::Tensor, at::Tensor> Rope::tables(const at::Tensor& positions, at::
       last_.first.scalar_type() == dtype) {
     return last_;
   }
+  // The tables may serve a later pass with gradients, which inference tensors cannot.
+  const c10::InferenceMode ordinary(false);
   at::Tensor frequencies = frequencies_;
   if (config_.type == "dynamic") {
     const int64_t length = positions.max().item<int64_t>() + 1;
