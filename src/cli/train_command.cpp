@@ -11,7 +11,8 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "eval/leak_probe.h"
-#include "train/centroid_run.h"
+#include "train/centroid_trainer.h"
+#include "train/training_run.h"
 
 namespace focus {
 
@@ -78,15 +79,15 @@ class TrainCommand : public Command {
     TrainWindows windows(documents, context, static_cast<uint64_t>(common_.seed), common_.data.string());
     write_file_atomically(*common_.out / "run.toml", run.options.record_toml());
 
-    CentroidRunOptions options;
-    options.training = training_;
+    CentroidTrainer trainer(*session.model, training_, [&] { return windows.next(); });
+    TrainingRunOptions options;
     options.out = *common_.out;
     options.save_every = save_every_;
     options.save_total_limit = save_total_limit_;
     options.resume = resume_;
     options.identity = identity(*session.model, context);
     if (common_.json) options.on_metrics = [](const nlohmann::json& line) { write_json_line(line); };
-    const CentroidRunResult result = run_centroid_training(*session.model, options, windows);
+    const TrainingRunResult result = run_training(trainer, options, windows);
     if (!result.finished) {
       log_warning("interrupted at step {} of {}; go on with --resume", result.steps, training_.steps);
       return 1;
@@ -133,7 +134,7 @@ class TrainCommand : public Command {
             {"global_group", d.routing.global_group}};
   }
 
-  int finish(const Session& session, const std::vector<Document>& documents, const CentroidRunResult& result) {
+  int finish(const Session& session, const std::vector<Document>& documents, const TrainingRunResult& result) {
     const auto longest = std::max_element(documents.begin(), documents.end(),
                                           [](const Document& a, const Document& b) { return a.size() < b.size(); });
     const int64_t probed = std::min<int64_t>(512, std::ssize(*longest));

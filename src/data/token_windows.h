@@ -48,6 +48,8 @@ class TrainWindows {
   /// Throws Error with both numbers when the documents hold fewer than `length` tokens; `source` names them.
   TrainWindows(std::span<const Document> documents, int64_t length, uint64_t seed, const std::string& source);
 
+  /// Tokens a window.
+  int64_t length() const { return length_; }
   int64_t windows_per_epoch() const { return static_cast<int64_t>(order_.size()); }
   /// Windows handed out so far, over all epochs.
   int64_t position() const { return position_; }

@@ -9,8 +9,8 @@
 
 #include "data/token_windows.h"
 #include "models/model.h"
-#include "train/checkpoint.h"
 #include "train/layer_trainer.h"
+#include "train/trainer.h"
 
 namespace focus {
 
@@ -28,41 +28,23 @@ struct CentroidTrainingOptions {
   int64_t index_steps() const { return steps - list_steps(); }
 };
 
-/// What a step did, averaged over the layers (dominance: the largest).
-struct StepResult {
-  int64_t step = 0;  ///< Steps done, this one included.
-  std::string stage;
-  double loss = 0;
-  double learning_rate = 0;
-  double grad_norm = 0;
-  double pairs_kept = 0;  ///< Of the hard mask at the sampled query rows.
-  double dominance = 0;
-  std::vector<double> layer_loss;
-};
-
 /// Trains all layers side by side, window by window: one forward pass of the frozen model (no output head, no gradient
 /// through it), then every layer's updates on what it saw, layers spread over the threads. Nothing of a window is kept
 /// but, once, the key features of `list_windows` windows.
-class CentroidTrainer {
+class CentroidTrainer : public Trainer {
  public:
   /// `next_window` gives the next training window.
   CentroidTrainer(const CausalLM& model, const CentroidTrainingOptions& options,
                   std::function<TrainWindows::Window()> next_window);
 
-  bool done() const { return step_ == options_.steps; }
-  int64_t step() const { return step_; }
-  /// One training step (before the first of stage `lists`, also the building of lists: `note` says so). Throws Error on
-  /// a loss that is not finite.
-  StepResult train_step(const std::function<void(const std::string&)>& note = {});
-  /// Hard calibration at the end. Returns the largest share of a list in each layer.
-  std::vector<double> calibrate();
-
-  /// The trained routers by layer.
-  std::map<int64_t, LayerRouter> routers() const;
-
-  /// Tensors to go on from; the data position is the caller's.
-  std::vector<std::pair<std::string, at::Tensor>> state() const;
-  void load_state(int64_t step, const std::vector<std::pair<std::string, at::Tensor>>& state);
+  int64_t total_steps() const override { return options_.steps; }
+  int64_t step() const override { return step_; }
+  /// Before the first step of stage `lists` the lists are built: `note` says so.
+  StepResult train_step(const std::function<void(const std::string&)>& note) override;
+  std::vector<double> calibrate() override;
+  std::map<int64_t, LayerRouter> routers() const override;
+  std::vector<std::pair<std::string, at::Tensor>> state() const override;
+  void load_state(int64_t step, const std::vector<std::pair<std::string, at::Tensor>>& state) override;
 
  private:
   /// Runs the frozen model over one window and hands layers, a few at a time and spread over the threads, to `work`.

@@ -7,13 +7,13 @@
 #include <optional>
 #include <string>
 
-#include "train/centroid_trainer.h"
+#include "data/token_windows.h"
+#include "train/trainer.h"
 
 namespace focus {
 
-/// A whole run of centroid training: steps, metrics, checkpoints, interruption.
-struct CentroidRunOptions {
-  CentroidTrainingOptions training;
+/// A whole run of training: steps, metrics, checkpoints, interruption.
+struct TrainingRunOptions {
   std::filesystem::path out;     ///< metrics.jsonl and checkpoints go here.
   int64_t save_every = 0;        ///< Checkpoint every so many steps; 0: only when interrupted.
   int64_t save_total_limit = 2;  ///< Newest checkpoints kept.
@@ -22,7 +22,7 @@ struct CentroidRunOptions {
   std::function<void(const nlohmann::json&)> on_metrics;  ///< Sees each line of metrics.jsonl.
 };
 
-struct CentroidRunResult {
+struct TrainingRunResult {
   bool finished = false;  ///< False: interrupted, a checkpoint is saved.
   int64_t steps = 0;
   double seconds = 0;                  ///< Of this call.
@@ -34,7 +34,7 @@ struct CentroidRunResult {
 /// resuming it is cut back to the checkpoint's step. When a step fails (loss not finite, out of memory) the last
 /// checkpoint stays, and the Error names it. Throws Error if a checkpoint belongs to a run with other settings, naming
 /// the first that differs.
-CentroidRunResult run_centroid_training(const CausalLM& model, const CentroidRunOptions& options,
-                                        TrainWindows& windows);
+/// `windows` is where the trainer takes its windows from.
+TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& options, TrainWindows& windows);
 
 }  // namespace focus

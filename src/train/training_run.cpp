@@ -1,4 +1,4 @@
-#include "train/centroid_run.h"
+#include "train/training_run.h"
 
 #include <chrono>
 
@@ -6,6 +6,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "train/checkpoint.h"
 #include "train/metrics_log.h"
 
 namespace focus {
@@ -43,16 +44,9 @@ nlohmann::json metrics_line(const StepResult& step, int64_t tokens, double token
 
 }  // namespace
 
-CentroidRunResult run_centroid_training(const CausalLM& model, const CentroidRunOptions& options,
-                                        TrainWindows& windows) {
+TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& options, TrainWindows& windows) {
   const auto start = std::chrono::steady_clock::now();
-  int64_t tokens = 0;
-  CentroidTrainer trainer(model, options.training, [&] {
-    TrainWindows::Window window = windows.next();
-    tokens += std::ssize(window.ids);
-    return window;
-  });
-
+  const auto tokens = [&] { return windows.position() * windows.length(); };
   std::optional<fs::path> last_saved;
   if (options.resume) {
     last_saved = latest_checkpoint(options.out);
@@ -61,8 +55,7 @@ CentroidRunResult run_centroid_training(const CausalLM& model, const CentroidRun
       check_identity(checkpoint.state.value("identity", nlohmann::json::object()), options.identity, *last_saved);
       trainer.load_state(checkpoint.step, checkpoint.tensors);
       windows.restore(checkpoint.state.at("data"));
-      tokens = checkpoint.state.at("tokens").get<int64_t>();
-      log_info("resuming from {} (step {} of {})", last_saved->string(), checkpoint.step, options.training.steps);
+      log_info("resuming from {} (step {} of {})", last_saved->string(), checkpoint.step, trainer.total_steps());
     } else {
       log_info("no checkpoint in {}: starting from the beginning", options.out.string());
     }
@@ -70,25 +63,25 @@ CentroidRunResult run_centroid_training(const CausalLM& model, const CentroidRun
   const auto save = [&] {
     Checkpoint checkpoint;
     checkpoint.step = trainer.step();
-    checkpoint.state = {{"identity", options.identity}, {"data", windows.state()}, {"tokens", tokens}};
+    checkpoint.state = {{"identity", options.identity}, {"data", windows.state()}, {"tokens", tokens()}};
     checkpoint.tensors = trainer.state();
     save_checkpoint(options.out, checkpoint, options.save_total_limit);
     last_saved = options.out / fmt::format("checkpoint-{}", trainer.step());
   };
 
   MetricsLog metrics(options.out / "metrics.jsonl", trainer.step());
-  Progress progress("training", options.training.steps, "steps", trainer.step());
+  Progress progress("training", trainer.total_steps(), "steps", trainer.step());
   const InterruptGuard guard;
-  CentroidRunResult result;
-  const int64_t tokens_before = tokens;
+  TrainingRunResult result;
+  const int64_t tokens_before = tokens();
   try {
     while (!trainer.done() && !interrupted()) {
       const StepResult step = trainer.train_step([&](const std::string& what) { progress.note(what); });
       const nlohmann::json line =
-          metrics_line(step, tokens, static_cast<double>(tokens - tokens_before) / seconds_since(start));
+          metrics_line(step, tokens(), static_cast<double>(tokens() - tokens_before) / seconds_since(start));
       metrics.write(line);
       if (options.on_metrics) options.on_metrics(line);
-      progress.note(fmt::format("{} error {:.4f}, pairs {:.1f}%", step.stage, step.loss, 100 * step.pairs_kept));
+      progress.note(fmt::format("{} loss {:.4f}, pairs {:.1f}%", step.stage, step.loss, 100 * step.pairs_kept));
       progress.set(trainer.step());
       if (options.save_every > 0 && trainer.step() % options.save_every == 0 && !trainer.done()) save();
     }
