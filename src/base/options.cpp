@@ -210,6 +210,10 @@ bool OptionTable::given(std::string_view name) const {
   return option->given();
 }
 
+bool OptionTable::changed(std::string_view name) const {
+  return given(name) && find(name)->value() != find(name)->default_;
+}
+
 std::vector<std::string> OptionTable::flag_names() const {
   std::vector<std::string> names = {"--help", "--config"};
   for (const auto& option : options_) {

@@ -122,6 +122,8 @@ class OptionTable {
   bool help_requested() const { return help_requested_; }
   /// Whether this option was set by a flag or the config file. Throws Error for a name that is not declared.
   bool given(std::string_view name) const;
+  /// Given, with a value other than the default. (A saved run record gives every option.) Throws as given() does.
+  bool changed(std::string_view name) const;
   const std::string& command() const { return command_; }
 
   /// The help text: usage, then the flags by section, with defaults and limits.

@@ -12,6 +12,7 @@
 #include "cli/session.h"
 #include "eval/leak_probe.h"
 #include "train/centroid_trainer.h"
+#include "train/gate_trainer.h"
 #include "train/training_run.h"
 
 namespace focus {
@@ -28,18 +29,22 @@ class TrainCommand : public Command {
     table.add("train", &what_, "what is trained: centroids, the routers with every weight of the model frozen")
         .one_of({"centroids"});
     table
-        .add(
-            "objective", &objective_,
-            "stages: output (the index, by the error of each block's output), lists (the codebook, by the same error); "
-            "the paper's lm-gate with --symmetric")
+        .add("objective", &objective_,
+             "stages: output (the index, by the error of each block's output), lists (the codebook, by the same "
+             "error); or, with --symmetric, lm-gate: the paper's soft gate under the language-model loss")
         .one_of({"output", "lists", "lm-gate"});
-    table.add("max-steps", &training_.steps, "training windows over all stages").at_least(1);
+    table.add("max-steps", &training_.steps, "training windows over all stages")
+        .at_least(1)
+        .default_text(fmt::format("{}, with lm-gate {}", training_.steps, gate_.steps));
     table.add("context", &context_, "tokens a training window")
         .at_least(2)
         .default_text("1024, or the model's context if that is shorter");
     table.add("updates-per-step", &training_.updates_per_step, "updates of every layer on each window").at_least(1);
     table.add("rows", &training_.distillation.rows, "query positions sampled for an update").at_least(1);
-    table.add("list-windows", &training_.list_windows, "windows whose keys the lists are built from").at_least(1);
+    table
+        .add("list-windows", &training_.list_windows,
+             "windows whose keys the lists are built from and balanced on; with lm-gate balanced only")
+        .at_least(1);
     table.add("lists-share", &training_.lists_share, "share of the steps for stage lists").at_least(0).below(1);
     table.add("repeats", &training_.repeats, "share of windows that end with a repeat of an earlier passage")
         .at_least(0)
@@ -47,14 +52,22 @@ class TrainCommand : public Command {
     table.add("far-fraction", &training_.distillation.far_fraction, "share of far pairs that stage output lets through")
         .above(0)
         .at_most(1);
-    table.add("learning-rate", &training_.distillation.learning_rate, "of Adam").above(0);
+    table
+        .add("gate-sharpness", &gate_.sharpness,
+             "lambda of the soft gate, sigmoid(lambda * shared membership), of lm-gate")
+        .above(0);
+    table.add("learning-rate", &training_.distillation.learning_rate, "of Adam")
+        .above(0)
+        .default_text(fmt::format("{}, with lm-gate {}", training_.distillation.learning_rate, gate_.learning_rate));
     table.add_choice(
         "lr-scheduler", &training_.distillation.scheduler,
         {{"constant", LrScheduler::kConstant}, {"linear", LrScheduler::kLinear}, {"cosine", LrScheduler::kCosine}},
         "how the learning rate comes down");
     table.add("warmup-steps", &training_.distillation.warmup_updates, "updates until the full learning rate")
         .at_least(0);
-    table.add("max-grad-norm", &training_.distillation.max_grad_norm, "gradients of a layer are clipped to this norm")
+    table
+        .add("max-grad-norm", &training_.distillation.max_grad_norm,
+             "gradients of a layer, with lm-gate of all layers, are clipped to this norm")
         .above(0);
     table.add("save-every", &save_every_, "steps between checkpoints, 0: only when interrupted").at_least(0);
     table.add("save-total-limit", &save_total_limit_, "newest checkpoints to keep, 0: all").at_least(0);
@@ -66,10 +79,10 @@ class TrainCommand : public Command {
   int run(const RunContext& run) override {
     attention_.resolve(run.options);
     if (!common_.out) fail_usage("--out is required: the folder for the adapter");
+    resolve_objective(run.options);
     training_.distillation.routing = routing_config(attention_);
     training_.distillation.routing.validate();
     training_.distillation.seed = common_.seed;
-    check_objective();
     prepare_output_folder(*common_.out, "--out");
     Session session = open_session(common_, run.device);
     const int64_t positions = session.model->config().max_positions;
@@ -79,7 +92,7 @@ class TrainCommand : public Command {
     TrainWindows windows(documents, context, static_cast<uint64_t>(common_.seed), common_.data.string());
     write_file_atomically(*common_.out / "run.toml", run.options.record_toml());
 
-    CentroidTrainer trainer(*session.model, training_, [&] { return windows.next(); });
+    const std::unique_ptr<Trainer> trainer = make_trainer(*session.model, [&] { return windows.next(); });
     TrainingRunOptions options;
     options.out = *common_.out;
     options.save_every = save_every_;
@@ -87,7 +100,7 @@ class TrainCommand : public Command {
     options.resume = resume_;
     options.identity = identity(*session.model, context);
     if (common_.json) options.on_metrics = [](const nlohmann::json& line) { write_json_line(line); };
-    const TrainingRunResult result = run_training(trainer, options, windows);
+    const TrainingRunResult result = run_training(*trainer, options, windows);
     if (!result.finished) {
       log_warning("interrupted at step {} of {}; go on with --resume", result.steps, training_.steps);
       return 1;
@@ -96,42 +109,83 @@ class TrainCommand : public Command {
   }
 
  private:
-  void check_objective() {
-    const bool output = std::count(objective_.begin(), objective_.end(), "output") == 1;
-    const bool lists = std::count(objective_.begin(), objective_.end(), "lists") == 1;
-    if (std::ssize(objective_) != (output ? 1 : 0) + (lists ? 1 : 0) || !output) {
-      fail_usage("--objective {}: expected output or output,lists", fmt::join(objective_, ","));
+  bool has_objective(const char* name) const { return std::count(objective_.begin(), objective_.end(), name) > 0; }
+  bool gate() const { return has_objective("lm-gate"); }
+
+  /// Checks the objective and refuses settings that it has no use for, then fills in its defaults.
+  void resolve_objective(const OptionTable& table) {
+    const std::string named = fmt::format("{}", fmt::join(objective_, ","));
+    const bool stages =
+        objective_ == std::vector<std::string>{"output"} || objective_ == std::vector<std::string>{"output", "lists"};
+    if (!stages && named != "lm-gate") {
+      fail_usage("--objective {}: expected output, output,lists or lm-gate", named);
     }
-    if (attention_.symmetric)
-      fail_usage("--symmetric trains with --objective lm-gate, not with {}", fmt::join(objective_, ","));
-    if (!lists) training_.lists_share = 0;
+    if (gate() && !attention_.symmetric) {
+      fail_usage("--objective lm-gate trains the paper's form: it needs --symmetric");
+    }
+    if (!gate() && attention_.symmetric) fail_usage("--symmetric trains with --objective lm-gate, not with {}", named);
+    std::vector<const char*> unused = {"gate-sharpness", "sinkhorn-iters"};
+    if (gate()) unused = {"updates-per-step", "rows", "lists-share", "repeats", "far-fraction", "global-group"};
+    if (named == "output") unused.push_back("lists-share");
+    for (const char* flag : unused) {
+      if (table.changed(flag)) fail_usage("--{} has no meaning with --objective {}", flag, named);
+    }
+    if (table.changed("routing")) fail_usage("--routing is chosen in eval; training prepares both");
+    if (gate() && !table.given("max-steps")) training_.steps = gate_.steps;
+    if (gate() && !table.given("learning-rate")) training_.distillation.learning_rate = gate_.learning_rate;
+  }
+
+  std::unique_ptr<Trainer> make_trainer(const CausalLM& model,
+                                        std::function<TrainWindows::Window()> next_window) const {
+    const DistillationOptions& d = training_.distillation;
+    if (gate()) {
+      GateTrainingOptions options = gate_;
+      options.routing = d.routing;
+      options.steps = training_.steps;
+      options.calibration_windows = training_.list_windows;
+      options.learning_rate = d.learning_rate;
+      options.warmup_steps = d.warmup_updates;
+      options.max_grad_norm = d.max_grad_norm;
+      options.scheduler = d.scheduler;
+      options.seed = d.seed;
+      return std::make_unique<GateTrainer>(model, options, std::move(next_window));
+    }
+    CentroidTrainingOptions options = training_;
+    if (!has_objective("lists")) options.lists_share = 0;
+    return std::make_unique<CentroidTrainer>(model, options, std::move(next_window));
   }
 
   /// What must be the same for a checkpoint to be continued. (The data is checked by the windows' own state.)
   nlohmann::json identity(const CausalLM& model, int64_t context) const {
     const DistillationOptions& d = training_.distillation;
-    return {{"model", model_fingerprint(model)},
-            {"context", context},
-            {"max_steps", training_.steps},
-            {"updates_per_step", training_.updates_per_step},
-            {"rows", d.rows},
-            {"list_windows", training_.list_windows},
-            {"lists_share", training_.lists_share},
-            {"repeats", training_.repeats},
-            {"far_fraction", d.far_fraction},
-            {"learning_rate", d.learning_rate},
-            {"warmup_steps", d.warmup_updates},
-            {"lr_scheduler", static_cast<int>(d.scheduler)},
-            {"max_grad_norm", d.max_grad_norm},
-            {"seed", d.seed},
-            {"groups", d.routing.groups},
-            {"groups_per_token", d.routing.groups_per_token},
-            {"window", d.routing.window},
-            {"sinks", d.routing.sinks},
-            {"group_dim", d.routing.group_dim},
-            {"tau", d.routing.tau},
-            {"shared", d.routing.shared},
-            {"global_group", d.routing.global_group}};
+    nlohmann::json settings = {{"model", model_fingerprint(model)},
+                               {"objective", objective_},
+                               {"context", context},
+                               {"max_steps", training_.steps},
+                               {"list_windows", training_.list_windows},
+                               {"learning_rate", d.learning_rate},
+                               {"warmup_steps", d.warmup_updates},
+                               {"lr_scheduler", static_cast<int>(d.scheduler)},
+                               {"max_grad_norm", d.max_grad_norm},
+                               {"seed", d.seed},
+                               {"groups", d.routing.groups},
+                               {"groups_per_token", d.routing.groups_per_token},
+                               {"window", d.routing.window},
+                               {"sinks", d.routing.sinks},
+                               {"group_dim", d.routing.group_dim},
+                               {"tau", d.routing.tau},
+                               {"shared", d.routing.shared}};
+    if (gate()) {
+      settings.update({{"gate_sharpness", gate_.sharpness}, {"sinkhorn_iters", d.routing.sinkhorn_iters}});
+    } else {
+      settings.update({{"updates_per_step", training_.updates_per_step},
+                       {"rows", d.rows},
+                       {"lists_share", training_.lists_share},
+                       {"repeats", training_.repeats},
+                       {"far_fraction", d.far_fraction},
+                       {"global_group", d.routing.global_group}});
+    }
+    return settings;
   }
 
   int finish(const Session& session, const std::vector<Document>& documents, const TrainingRunResult& result) {
@@ -180,7 +234,8 @@ class TrainCommand : public Command {
   }
 
   AttentionOptions attention_;
-  CentroidTrainingOptions training_;
+  CentroidTrainingOptions training_;  // What both ways of training know is read from here.
+  GateTrainingOptions gate_;
   std::string what_ = "centroids";
   std::vector<std::string> objective_ = {"output", "lists"};
   std::optional<int64_t> context_;

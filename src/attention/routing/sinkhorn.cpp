@@ -14,18 +14,32 @@
 
 namespace focus {
 
+namespace {
+
+// Column potentials [..., 1, K] after `iterations` rounds on scores [..., T, K].
+at::Tensor iterate(const at::Tensor& s, int64_t iterations) {
+  require(iterations >= 1, "sinkhorn: {} iterations, at least one is needed", iterations);
+  at::Tensor column = -at::logsumexp(s, -2, /*keepdim=*/true);
+  for (int64_t i = 1; i < iterations; ++i) {
+    const at::Tensor row = -at::logsumexp(s + column, -1, /*keepdim=*/true);
+    column = -at::logsumexp(s + row, -2, /*keepdim=*/true);
+  }
+  return column;
+}
+
+}  // namespace
+
 at::Tensor sinkhorn_potentials(const at::Tensor& scores, int64_t iterations) {
   at::NoGradGuard no_grad;
   require(scores.dim() == 3 && scores.size(1) > 0,
           "sinkhorn: scores must be [sets, tokens, groups] with at least one token");
-  const at::Tensor s = scores.to(at::kFloat);
-  at::Tensor row = at::zeros({s.size(0), s.size(1), 1}, s.options());
-  at::Tensor column;
-  for (int64_t i = 0; i < iterations; ++i) {
-    column = -at::logsumexp(s + row, 1, /*keepdim=*/true);
-    row = -at::logsumexp(s + column, 2, /*keepdim=*/true);
-  }
+  const at::Tensor column = iterate(scores.to(at::kFloat), iterations);
   return (column - column.mean(2, /*keepdim=*/true)).squeeze(1);
+}
+
+at::Tensor sinkhorn_memberships(const at::Tensor& scores, int64_t iterations) {
+  require(scores.dim() >= 2 && scores.size(-2) > 0, "sinkhorn: scores must be [..., tokens, groups] with tokens");
+  return at::softmax(scores + iterate(scores, iterations), -1);
 }
 
 namespace {

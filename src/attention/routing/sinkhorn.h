@@ -12,6 +12,10 @@ namespace focus {
 /// overflow.
 at::Tensor sinkhorn_potentials(const at::Tensor& scores, int64_t iterations);
 
+/// Memberships of the same iteration, softmax_k(S + b): scores [..., T, K] -> the paper's Q [..., T, K], whose rows sum
+/// to 1. Differentiable through all iterations, in the dtype of the scores. At least one iteration.
+at::Tensor sinkhorn_memberships(const at::Tensor& scores, int64_t iterations);
+
 /// Result of calibrate_potentials.
 struct Calibration {
   at::Tensor potentials;     ///< float32 [H, E], mean 0.

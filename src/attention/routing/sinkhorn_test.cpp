@@ -1,7 +1,9 @@
 #include "attention/routing/sinkhorn.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "base/error.h"
 
@@ -11,6 +13,25 @@ namespace {
 at::Tensor random(at::IntArrayRef shape, uint64_t seed) {
   at::manual_seed(seed);
   return at::randn(shape, at::kFloat);
+}
+
+TEST(Sinkhorn, MembershipsAreThoseOfThePapersIteration) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(3);
+  const at::Tensor scores = at::randn({2, 50, 4}, generator, at::TensorOptions(at::kDouble)).set_requires_grad(true);
+  at::Tensor q = scores.exp();
+  for (int i = 0; i < 10; ++i) {
+    q = q / q.sum(-2, true);
+    q = q / q.sum(-1, true);
+  }
+  const at::Tensor ours = sinkhorn_memberships(scores, 10);
+  EXPECT_LT((ours - q).abs().max().item<double>(), 1e-12);
+  const at::Tensor softmax = (scores + sinkhorn_potentials(scores.detach(), 10).unsqueeze(1)).softmax(-1);
+  EXPECT_LT((ours - softmax).abs().max().item<double>(), 1e-5);
+  const at::Tensor weights = at::randn(q.sizes(), generator, at::TensorOptions(at::kDouble));
+  const at::Tensor expected = torch::autograd::grad({(q * weights).sum()}, {scores})[0];
+  const at::Tensor gradient = torch::autograd::grad({(ours * weights).sum()}, {scores})[0];
+  EXPECT_LT((gradient - expected).abs().max().item<double>(), 1e-12);
+  EXPECT_THROW(sinkhorn_memberships(scores, 0), Error);
 }
 
 TEST(Sinkhorn, ColumnsComeOutEvenAndRowsSumToOne) {

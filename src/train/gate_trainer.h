@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention/routing/config.h"
+#include "data/token_windows.h"
+#include "models/model.h"
+#include "train/optimizer.h"
+#include "train/soft_gate_attention.h"
+#include "train/trainer.h"
+
+namespace focus {
+
+/// Training of the paper's form: symmetric groups under the soft gate, by the language-model loss.
+struct GateTrainingOptions {
+  RoutingConfig routing;            ///< With symmetric.
+  double sharpness = 5.0;           ///< lambda of the gate.
+  int64_t steps = 200;              ///< One window each.
+  int64_t calibration_windows = 8;  ///< Further windows whose scores the potentials are calibrated on.
+  double learning_rate = 1e-2;
+  int64_t warmup_steps = 8;
+  double max_grad_norm = 1.0;
+  LrScheduler scheduler = LrScheduler::kCosine;
+  int64_t seed = 0;
+};
+
+/// Trains projection and centroids of all layers together: one forward and one backward pass through the frozen model a
+/// step, on the mean cross entropy of the window's next tokens. Windows need far pairs: more tokens than
+/// window + sinks + 1.
+class GateTrainer : public Trainer {
+ public:
+  /// `next_window` gives the next training window.
+  GateTrainer(const CausalLM& model, const GateTrainingOptions& options,
+              std::function<TrainWindows::Window()> next_window);
+
+  int64_t total_steps() const override { return options_.steps; }
+  int64_t step() const override { return step_; }
+  /// `dominance` and `pairs_kept` are those of the k best memberships as a hard mask.
+  StepResult train_step(const std::function<void(const std::string&)>& note) override;
+  /// Potentials with which the k = 1 assignments of single tokens are even, so that hard causal routing is balanced
+  /// without Sinkhorn: from the scores of `calibration_windows` windows under the soft gate.
+  std::vector<double> calibrate() override;
+  std::map<int64_t, LayerRouter> routers() const override;
+  std::vector<std::pair<std::string, at::Tensor>> state() const override;
+  void load_state(int64_t step, const std::vector<std::pair<std::string, at::Tensor>>& state) override;
+
+ private:
+  /// Gives the random projections their scale, so that first scores are neither flat nor decided.
+  void initialise(const TrainWindows::Window& window);
+  /// Final states [T, d] under the soft gate.
+  at::Tensor forward(const TrainWindows::Window& window);
+  void make_optimizer();
+
+  const CausalLM& model_;
+  GateTrainingOptions options_;
+  std::function<TrainWindows::Window()> next_window_;
+  std::map<int64_t, LayerRouter> routers_;
+  SoftGateAttention attention_;
+  std::unique_ptr<Adam> adam_;
+  int64_t step_ = 0;
+};
+
+}  // namespace focus
