@@ -96,8 +96,8 @@ def test_the_papers_routing_cannot_generate(focus, trained):
     result = focus(
         "generate", "--model", STORIES, "--adapter", trained[0] / "adapter", "--routing", "paper", "--prompt", "Once"
     )
-    assert result.returncode == 1
-    assert "cache" in result.stderr
+    assert result.returncode == 2
+    assert "cannot generate" in result.stderr
 
 
 @pytest.mark.parametrize(

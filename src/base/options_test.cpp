@@ -91,6 +91,15 @@ TEST(Options, EveryTypeIsParsed) {
   EXPECT_TRUE(s.table.given("max-steps"));
 }
 
+TEST(Options, ChangedMeansGivenWithAnotherValue) {
+  Sample s;
+  s.table.parse({"--max-steps", "100", "--rate", "0.5"});
+  EXPECT_FALSE(s.table.changed("max-steps"));
+  EXPECT_TRUE(s.table.changed("rate"));
+  EXPECT_FALSE(s.table.changed("name"));
+  EXPECT_THROW(s.table.changed("no-such"), Error);
+}
+
 TEST(Options, UnderscoresAreDashesInNamesOnly) {
   Sample s;
   s.table.parse({"--max_steps", "9", "--name", "--a_b", "--no_bias"});
