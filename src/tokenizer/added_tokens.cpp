@@ -113,7 +113,7 @@ AddedTokens::AddedTokens(const JsonNode& file, const Vocabulary& vocabulary, con
   const auto limit = static_cast<int64_t>(vocabulary.size() + nodes.size()) + kMaxGaps;
   for (const JsonNode& node : nodes) {
     const size_t index = tokens_.size();
-    const AddedToken& token = tokens_.emplace_back(read_added_token(node, limit));
+    AddedToken& token = tokens_.emplace_back(read_added_token(node, limit));
     require(by_content_.emplace(token.content, index).second, "{}: token '{}' is given twice", node.where(),
             token.content);
     require(by_id_.emplace(token.id, index).second, "{}: id {} is given twice", node.where(), token.id);
@@ -124,11 +124,10 @@ AddedTokens::AddedTokens(const JsonNode& file, const Vocabulary& vocabulary, con
     require(other == nullptr || *other == token.content,
             "{}: the id {} of token '{}' belongs to '{}' in the vocabulary", node.where(), token.id, token.content,
             other != nullptr ? *other : "");
-    if (token.special) special_.insert(token.content);
+    token.text = token.content;
     if (token.normalized) {
-      std::string text = token.content;
-      if (normalizer != nullptr) normalizer->apply(text);
-      if (!text.empty()) normalized_.add(text, static_cast<int32_t>(index));
+      if (normalizer != nullptr) normalizer->apply(token.text);
+      if (!token.text.empty()) normalized_.add(token.text, static_cast<int32_t>(index));
       has_normalized_ = true;
     } else {
       plain_.add(token.content, static_cast<int32_t>(index));

@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "tokenizer/json_node.h"
@@ -18,6 +17,7 @@ namespace focus {
 struct AddedToken {
   int32_t id;
   std::string content;
+  std::string text;  // what it decodes to: the content, normalized if it is looked for in the normalized text
   bool single_word;  // only where no letter of a word touches it
   bool lstrip;       // swallows the white space to its left
   bool rstrip;       // and to its right
@@ -68,15 +68,12 @@ class AddedTokens {
   bool any(bool normalized) const { return normalized ? has_normalized_ : has_plain_; }
   std::optional<int32_t> find(std::string_view token) const;
   const AddedToken* token(int32_t id) const;
-  /// Whether this is the text of a token marked as special.
-  bool is_special(const std::string& token) const { return special_.contains(token); }
   const std::vector<AddedToken>& tokens() const { return tokens_; }
 
  private:
   std::vector<AddedToken> tokens_;
   std::unordered_map<std::string_view, size_t> by_content_;
   std::unordered_map<int32_t, size_t> by_id_;
-  std::unordered_set<std::string> special_;
   bool has_plain_ = false;
   bool has_normalized_ = false;
   StringTrie plain_;

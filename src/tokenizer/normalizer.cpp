@@ -51,7 +51,7 @@ class StripAccents : public Normalizer {
     out.reserve(text.size());
     for (size_t position = 0; position < text.size();) {
       const char32_t c = next_code_point(text, position);
-      if (!is_nonspacing_mark(c)) append_utf8(out, c);
+      if (!is_combining_mark(c)) append_utf8(out, c);
     }
     text = std::move(out);
   }

@@ -59,7 +59,7 @@ Tokenizer::Impl::Impl(TokenizerFile file)
 
 const std::string* Tokenizer::Impl::find_token(int32_t id) const {
   const AddedToken* token = added.token(id);
-  return token != nullptr ? &token->content : vocabulary.token(id);
+  return token != nullptr ? &token->text : vocabulary.token(id);
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -144,8 +144,8 @@ const std::string& Tokenizer::token_of(int32_t id) const {
 }
 
 bool Tokenizer::is_special(int32_t id) const {
-  const std::string* token = impl_->find_token(id);
-  return token != nullptr && impl_->added.is_special(*token);
+  const AddedToken* token = impl_->added.token(id);
+  return token != nullptr && token->special;
 }
 
 }  // namespace focus

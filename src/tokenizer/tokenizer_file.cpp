@@ -16,23 +16,6 @@ using nlohmann::json;
 constexpr size_t kMaxFileBytes = size_t{1} << 30;
 constexpr size_t kMaxDepth = 64;
 
-std::string read_maybe_gzip(const std::filesystem::path& file) {
-  const std::unique_ptr<gzFile_s, int (*)(gzFile)> in(gzopen(file.c_str(), "rb"), &gzclose_r);
-  require(in != nullptr && !std::filesystem::is_directory(file), "{}: cannot be opened", file.string());
-  gzbuffer(in.get(), 1 << 18);
-  std::string text;
-  std::array<char, 1 << 16> buffer;
-  int got = 0;
-  while ((got = gzread(in.get(), buffer.data(), buffer.size())) > 0) {
-    text.append(buffer.data(), static_cast<size_t>(got));
-    require(text.size() <= kMaxFileBytes, "{}: larger than {} bytes", file.string(), kMaxFileBytes);
-  }
-  int error = Z_OK;
-  const char* message = gzerror(in.get(), &error);
-  require(got == 0 && error == Z_OK, "{}: reading failed: {}", file.string(), message);
-  return text;
-}
-
 // Builds the document, but sends model.vocab and model.merges straight to the lists.
 class Reader : public nlohmann::json_sax<json> {
  public:
@@ -180,6 +163,23 @@ class Reader : public nlohmann::json_sax<json> {
 };
 
 }  // namespace
+
+std::string read_maybe_gzip(const std::filesystem::path& file) {
+  const std::unique_ptr<gzFile_s, int (*)(gzFile)> in(gzopen(file.c_str(), "rb"), &gzclose_r);
+  require(in != nullptr && !std::filesystem::is_directory(file), "{}: cannot be opened", file.string());
+  gzbuffer(in.get(), 1 << 18);
+  std::string text;
+  std::array<char, 1 << 16> buffer;
+  int got = 0;
+  while ((got = gzread(in.get(), buffer.data(), buffer.size())) > 0) {
+    text.append(buffer.data(), static_cast<size_t>(got));
+    require(text.size() <= kMaxFileBytes, "{}: larger than {} bytes", file.string(), kMaxFileBytes);
+  }
+  int error = Z_OK;
+  const char* message = gzerror(in.get(), &error);
+  require(got == 0 && error == Z_OK, "{}: reading failed: {}", file.string(), message);
+  return text;
+}
 
 TokenizerFile parse_tokenizer_file(const std::string& text, const std::string& name) {
   TokenizerFile file;

@@ -17,6 +17,9 @@ struct TokenizerFile {
   std::vector<std::pair<std::string, std::string>> merges;  // model.merges in order, from "a b" or ["a", "b"]
 };
 
+/// The contents of a file, unpacked if it is gzip. Throws Error naming the file if it cannot be read, is damaged, or
+/// holds more than 1 GiB.
+std::string read_maybe_gzip(const std::filesystem::path& file);
 /// Reads a tokenizer.json, plain or gzip. Throws Error naming the file if it cannot be read or is not valid JSON, has a
 /// key twice, or has a vocabulary or merges of another form.
 TokenizerFile read_tokenizer_file(const std::filesystem::path& file);

@@ -179,8 +179,9 @@ bool is_word(char32_t c) {
          (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
 
-bool is_nonspacing_mark(char32_t code_point) {
-  return category(code_point) == UTF8PROC_CATEGORY_MN;
+bool is_combining_mark(char32_t code_point) {
+  const utf8proc_category_t c = category(code_point);
+  return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_ME;
 }
 
 void append_lower_case(std::string& out, char32_t code_point) {

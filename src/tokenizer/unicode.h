@@ -34,8 +34,8 @@ bool is_numeric(char32_t code_point);
 bool is_whitespace(char32_t code_point);
 /// A character of a word as in the class \w of Unicode Technical Standard 18, annex C.
 bool is_word(char32_t code_point);
-/// General category Mn, the marks that "strip accents" removes.
-bool is_nonspacing_mark(char32_t code_point);
+/// General categories Mn, Mc and Me.
+bool is_combining_mark(char32_t code_point);
 /// Full lower case without context, as Rust's char::to_lowercase.
 void append_lower_case(std::string& out, char32_t code_point);
 
