@@ -1,0 +1,117 @@
+#include "models/model.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "attention/methods/full.h"
+#include "base/error.h"
+#include "models/layers.h"
+
+namespace focus {
+namespace {
+
+const std::filesystem::path kStories = std::filesystem::path(FOCUS_SOURCE_DIR) / "data/models/stories260K";
+
+at::Tensor some_ids(int64_t batch, int64_t tokens) {
+  return at::randint(3, 512, {batch, tokens}, at::kLong);
+}
+
+/// Full attention that fails at one layer.
+class Failing : public FullAttention {
+ public:
+  at::Tensor attend(const AttentionInput& input) override {
+    at::Tensor out = FullAttention::attend(input);
+    if (input.layer == 3) throw std::runtime_error("on purpose");
+    return out;
+  }
+};
+
+TEST(Layers, RmsNormIsItsFormula) {
+  const at::Tensor x = at::randn({2, 3, 8});
+  const at::Tensor weight = at::randn({8});
+  const at::Tensor expected = x / (x.square().mean(-1, true) + 1e-5).sqrt() * weight;
+  EXPECT_TRUE(at::allclose(rms_norm(x, weight, 1e-5), expected, 1e-5, 1e-6));
+  EXPECT_EQ(rms_norm(x.to(at::kBFloat16), weight.to(at::kBFloat16), 1e-5).scalar_type(), at::kBFloat16);
+}
+
+TEST(Layers, HeadsSplitAndMerge) {
+  const at::Tensor x = at::randn({2, 5, 12});
+  EXPECT_EQ(split_heads(x, 3).sizes(), (std::vector<int64_t>{2, 3, 5, 4}));
+  EXPECT_TRUE(merge_heads(split_heads(x, 3)).equal(x));
+}
+
+TEST(Layers, ActivationsAreKnownByName) {
+  const at::Tensor x = at::linspace(-3, 3, 13);
+  EXPECT_TRUE(at::allclose(find_activation("gelu_new", "t")(x),
+                           0.5 * x * (1 + (std::sqrt(2 / M_PI) * (x + 0.044715 * x.pow(3))).tanh()), 1e-5, 1e-6));
+  EXPECT_TRUE(find_activation("swish", "t")(x).equal(find_activation("silu", "t")(x)));
+  EXPECT_THROW(find_activation("swishy", "t"), Error);
+}
+
+TEST(Model, PositionsFollowCacheAndDocuments) {
+  const std::unique_ptr<CausalLM> model = load_model(kStories);
+  FullAttention method;
+  ModelCache cache = model->make_cache(method, 1, 16);
+  ForwardOptions options;
+  options.cache = &cache;
+  model->forward(some_ids(1, 4), method, options);
+  EXPECT_TRUE(model->positions(some_ids(1, 2), options).equal(at::tensor({4, 5}, at::kLong).view({1, 2})));
+  options.document_start = at::tensor({0, 0, 0, 3, 3, 9}, at::kInt).view({1, 6});
+  EXPECT_TRUE(model->positions(some_ids(1, 2), options).equal(at::tensor({1, 0}, at::kLong).view({1, 2})));
+  options.document_start = at::zeros({1, 5}, at::kInt);
+  EXPECT_THROW(model->positions(some_ids(1, 2), options), Error);
+}
+
+TEST(Model, AFailedPassLeavesTheCacheAsItWas) {
+  const std::unique_ptr<CausalLM> model = load_model(kStories);
+  FullAttention good;
+  Failing failing;
+  ModelCache cache = model->make_cache(good, 1, 16);
+  ForwardOptions options;
+  options.cache = &cache;
+  const at::Tensor ids = some_ids(1, 9);
+  model->forward(ids.narrow(1, 0, 4), good, options);
+  EXPECT_THROW(model->forward(ids.narrow(1, 4, 5), failing, options), std::runtime_error);
+  for (const std::unique_ptr<LayerCache>& layer : cache) EXPECT_EQ(layer->length(), 4);
+  const at::Tensor rest = model->forward(ids.narrow(1, 4, 5), good, options);
+  EXPECT_TRUE(at::allclose(rest, model->forward(ids, good).narrow(1, 4, 5), 1e-4, 1e-4));
+}
+
+TEST(Model, GradientsReachEveryWeightThatAsksForThem) {
+  const std::unique_ptr<CausalLM> model = load_model(kStories);
+  for (const auto& [name, weight] : model->parameters()) EXPECT_FALSE(weight.requires_grad()) << name;
+  for (auto [name, weight] : model->parameters()) weight.requires_grad_();
+  FullAttention method;
+  const at::Tensor ids = some_ids(2, 12);
+  at::cross_entropy_loss(model->logits(model->forward(ids, method)).flatten(0, 1), ids.flatten()).backward();
+  for (const auto& [name, weight] : model->parameters()) {
+    ASSERT_TRUE(weight.grad().defined()) << name;
+    EXPECT_GT(weight.grad().abs().max().item<float>(), 0) << name;
+  }
+}
+
+TEST(Model, FingerprintIgnoresTheDtypeAndSeesChanges) {
+  LoadOptions half;
+  half.dtype = at::kBFloat16;
+  const std::unique_ptr<CausalLM> model = load_model(kStories);
+  const std::string fingerprint = model_fingerprint(*model);
+  EXPECT_EQ(fingerprint.size(), 16u);
+  EXPECT_EQ(fingerprint, model_fingerprint(*load_model(kStories, half)));
+  at::Tensor weight = model->parameters()[3].second;
+  weight.mul_(2);
+  EXPECT_NE(fingerprint, model_fingerprint(*model));
+  EXPECT_EQ(fingerprint, model_fingerprint(*load_model(kStories))) << "the file was changed";
+}
+
+TEST(Model, RefusesIdsOutsideTheVocabulary) {
+  const std::unique_ptr<CausalLM> model = load_model(kStories);
+  FullAttention method;
+  EXPECT_THROW(model->forward(at::full({1, 2}, 512, at::kLong), method), Error);
+  EXPECT_THROW(model->forward(at::full({1, 2}, -1, at::kLong), method), Error);
+  EXPECT_THROW(model->forward(at::empty({1, 0}, at::kLong), method), Error);
+  EXPECT_THROW(model->forward(at::zeros({1, 2}, at::kInt), method), Error);
+}
+
+}  // namespace
+}  // namespace focus
