@@ -23,7 +23,7 @@ struct GateTrainingOptions {
   double sharpness = 5.0;           ///< lambda of the gate.
   int64_t steps = 200;              ///< One window each.
   int64_t calibration_windows = 8;  ///< Further windows whose scores the potentials are calibrated on.
-  double learning_rate = 1e-2;
+  double learning_rate = 3e-3;
   int64_t warmup_steps = 8;
   double max_grad_norm = 1.0;
   LrScheduler scheduler = LrScheduler::kCosine;
