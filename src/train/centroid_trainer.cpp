@@ -13,12 +13,18 @@ namespace focus {
 
 namespace {
 
+// Windows that the second moments of the hidden states are estimated from, more than enough tokens for their
+// dimensions.
+constexpr int64_t kStartWindows = 3;
+
 DistillationLayer copy_for_training(const AttentionInput& input, const at::Tensor& document_start) {
   const auto plain = [](const at::Tensor& t) { return t.to(at::kCPU, at::kFloat).contiguous(); };
   return {.hidden = plain(input.hidden[0]),
           .q = plain(input.q[0]),
           .k = plain(input.k[0]),
           .v = plain(input.v[0]),
+          .query_weight = plain(input.query_weight),
+          .key_weight = plain(input.key_weight),
           .output_weight = plain(input.output_weight),
           .document_start = document_start,
           .scale = input.scale,
@@ -68,11 +74,6 @@ void CentroidTrainer::for_each_layer(const TrainWindows::Window& window,
   };
   RecordingAttention method([&](const AttentionInput& input) {
     waiting.emplace_back(input.layer, copy_for_training(input, document_start));
-    LayerTrainer& trainer = layers_[input.layer];
-    if (!trainer.initialised()) {
-      trainer.initialise(input.query_weight.to(at::kCPU, at::kFloat), input.key_weight.to(at::kCPU, at::kFloat),
-                         config.num_kv_heads, config.head_dim, waiting.back().second.hidden);
-    }
     if (std::ssize(waiting) == together) flush();
   });
   const at::Tensor input = at::tensor(window.ids, at::kLong).unsqueeze(0);
@@ -92,6 +93,13 @@ TrainWindows::Window CentroidTrainer::window(int64_t index) {
   return window;
 }
 
+void CentroidTrainer::initialise() {
+  for (int64_t i = 0; i < kStartWindows; ++i) {
+    for_each_layer(next_window_(), [&](int64_t layer, const DistillationLayer& seen) { layers_[layer].observe(seen); });
+  }
+  parallel_over_layers(std::ssize(layers_), [&](int64_t layer) { layers_[layer].initialise(); });
+}
+
 void CentroidTrainer::build_lists(const std::function<void(const std::string&)>& note) {
   if (note) note(fmt::format("building lists from the keys of {} windows", options_.list_windows));
   for (int64_t i = 0; i < options_.list_windows; ++i) {
@@ -103,6 +111,7 @@ void CentroidTrainer::build_lists(const std::function<void(const std::string&)>&
 
 StepResult CentroidTrainer::train_step(const std::function<void(const std::string&)>& note) {
   require(!done(), "training is done: {} of {} steps", step_, options_.steps);
+  if (!layers_.front().initialised()) initialise();
   const bool lists = step_ >= options_.index_steps();
   if (lists && !layers_.front().has_lists()) build_lists(note);
   const int64_t per_step = options_.updates_per_step;

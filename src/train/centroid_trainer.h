@@ -50,6 +50,7 @@ class CentroidTrainer : public Trainer {
   /// Runs the frozen model over one window and hands layers, a few at a time and spread over the threads, to `work`.
   void for_each_layer(const TrainWindows::Window& window,
                       const std::function<void(int64_t, const DistillationLayer&)>& work);
+  void initialise();
   void build_lists(const std::function<void(const std::string&)>& note);
   /// The next window of the data; `index` counts the windows of the run.
   TrainWindows::Window window(int64_t index);

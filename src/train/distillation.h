@@ -13,6 +13,8 @@ struct DistillationLayer {
   at::Tensor q;               ///< float32 [Hq, T, D], after rotary embedding.
   at::Tensor k;               ///< float32 [Hkv, T, D], after rotary embedding.
   at::Tensor v;               ///< float32 [Hkv, T, D].
+  at::Tensor query_weight;    ///< float32 [Hq * D, d], the frozen projection.
+  at::Tensor key_weight;      ///< float32 [Hkv * D, d].
   at::Tensor output_weight;   ///< float32 [d, Hq * D].
   at::Tensor document_start;  ///< int64 [T]: first position of each token's document; undefined: one document.
   double scale = 1.0;

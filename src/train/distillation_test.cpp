@@ -125,7 +125,7 @@ TEST(Whitening, TurnsHiddenStatesIntoUncorrelatedOnes) {
   // One direction is ten times as strong as the others.
   const at::Tensor strong = at::ones({6}).index_fill(0, at::tensor({2}, at::kLong), 10);
   const at::Tensor hidden = at::randn({4000, 6}, generator) * strong;
-  const Whitening white = whitening(hidden);
+  const Whitening white = whitening(at::matmul(hidden.t(), hidden) / 4000);
   EXPECT_LT((at::matmul(white.root, white.inverse_root) - at::eye(6)).abs().max().item<double>(), 1e-4);
   const at::Tensor h = at::matmul(hidden, white.inverse_root);
   const at::Tensor variance = h.square().mean(0);

@@ -24,11 +24,10 @@ at::Tensor finish(const at::Tensor& columns, int64_t group_dim, at::Generator& g
 
 }  // namespace
 
-Whitening whitening(const at::Tensor& hidden) {
+Whitening whitening(const at::Tensor& second_moment) {
   const at::NoGradGuard no_grad;
   // Double precision: small eigenvalues matter here.
-  const at::Tensor h = hidden.to(at::kDouble);
-  const auto [values, vectors] = at::linalg_eigh(at::matmul(h.t(), h) / static_cast<double>(h.size(0)), "L");
+  const auto [values, vectors] = at::linalg_eigh(second_moment.to(at::kDouble), "L");
   const at::Tensor raised = values.clamp_min(0) + kRidge * values.mean() + 1e-12;
   const at::Tensor root = raised.sqrt();
   return {.inverse_root = at::matmul(vectors / root, vectors.t()).to(at::kFloat).contiguous(),

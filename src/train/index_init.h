@@ -6,15 +6,15 @@
 
 namespace focus {
 
-/// Sigma^(-1/2) and Sigma^(1/2) of a layer's hidden states, float32 [d, d] each: Sigma = E[h h^T] (not centred) plus a
-/// ridge of 0.02 times its mean eigenvalue. hidden float32 [T, d]. Trained in whitened coordinates (W = V Sigma^(-1/2))
-/// an index keeps all its dimensions; in plain ones the few directions that every hidden state shares take over and the
-/// keys' unit vectors collapse (docs/log.md).
+/// Sigma^(-1/2) and Sigma^(1/2), float32 [d, d] each, of a layer's hidden states with second moment E[h h^T] (not
+/// centred, [d, d]); Sigma is the moment plus a ridge of 0.02 times its mean eigenvalue. Trained in whitened
+/// coordinates (W = V Sigma^(-1/2)) an index keeps all its dimensions; in plain ones the few directions that every
+/// hidden state shares take over and the keys' unit vectors collapse (docs/log.md).
 struct Whitening {
   at::Tensor inverse_root;
   at::Tensor root;
 };
-Whitening whitening(const at::Tensor& hidden);
+Whitening whitening(const at::Tensor& second_moment);
 
 /// Start of an index: the best rank-`group_dim` factors of the frozen query-key products, averaged over the query heads
 /// of each head set. query_weight [Hq * D, d], key_weight [Hkv * D, d] (rows by head), float32, already times

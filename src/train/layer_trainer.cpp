@@ -43,16 +43,26 @@ void count_kept(const at::Tensor& far_kept, const SampledTeacher& teacher, Updat
 
 LayerTrainer::LayerTrainer(int64_t layer, const DistillationOptions& options) : layer_(layer), options_(options) {}
 
-void LayerTrainer::initialise(const at::Tensor& query_weight, const at::Tensor& key_weight, int64_t kv_heads,
-                              int64_t head_dim, const at::Tensor& hidden) {
+void LayerTrainer::observe(const DistillationLayer& window) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor moment = at::matmul(window.hidden.t(), window.hidden).to(at::kDouble);
+  moment_ = moment_.defined() ? moment_ + moment : moment;
+  observed_ += window.hidden.size(0);
+  start_ = window;
+}
+
+void LayerTrainer::initialise() {
+  require(observed_ > 0, "layer {}: nothing was observed to start from", layer_);
   at::Generator generator = generator_for(options_.seed, layer_, kInitStream, 0);
-  const int64_t sets = options_.routing.shared ? 1 : kv_heads;
-  const Whitening white = whitening(hidden);
+  const int64_t kv_heads = start_.k.size(0), head_dim = start_.k.size(2), sets = options_.routing.shared ? 1 : kv_heads;
+  const Whitening white = whitening(moment_ / static_cast<double>(observed_));
   whitening_ = white.inverse_root;
   std::tie(router_.query_projection, router_.key_projection) =
-      svd_index(at::matmul(query_weight, white.root), at::matmul(key_weight, white.root), kv_heads, head_dim, sets,
-                options_.routing.group_dim, generator);
-  router_.key_bias = at::zeros({sets, hidden.size(1)});
+      svd_index(at::matmul(start_.query_weight, white.root), at::matmul(start_.key_weight, white.root), kv_heads,
+                head_dim, sets, options_.routing.group_dim, generator);
+  router_.key_bias = at::zeros({sets, start_.hidden.size(1)});
+  moment_ = at::Tensor();
+  start_ = {};
 }
 
 at::Tensor LayerTrainer::sample(const DistillationLayer& window, int64_t stream, int64_t update) const {
@@ -121,9 +131,10 @@ UpdateResult LayerTrainer::update_index(const DistillationLayer& window, int64_t
   const double tau = options_.routing.tau;
   const SampledTeacher teacher(window, sample(window, kIndexStream, update), options_.routing.window,
                                options_.routing.sinks);
-  const at::Tensor queries = query_features(window.hidden.index_select(0, teacher.rows()), router_.query_projection);
+  const LayerRouter own = index();
+  const at::Tensor queries = query_features(window.hidden.index_select(0, teacher.rows()), own.query_projection);
   const at::Tensor scores =
-      index_scores(queries, key_features(window.hidden, router_.key_projection, router_.key_bias, tau), tau);
+      index_scores(queries, key_features(window.hidden, own.key_projection, own.key_bias, tau), tau);
   const at::Tensor threshold = far_threshold(scores.detach(), teacher.far(), options_.far_fraction);
   UpdateResult result = apply(teacher.output_error(at::sigmoid(scores - threshold)), update, total);
   count_kept((scores.detach() >= threshold) & teacher.far(), teacher, result);

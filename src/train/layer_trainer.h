@@ -46,10 +46,10 @@ class LayerTrainer {
  public:
   LayerTrainer(int64_t layer, const DistillationOptions& options);
 
-  /// Starts the index from the frozen projections (see svd_index and whitening): weights float32, hidden [T, d] of one
-  /// window.
-  void initialise(const at::Tensor& query_weight, const at::Tensor& key_weight, int64_t kv_heads, int64_t head_dim,
-                  const at::Tensor& hidden);
+  /// Adds a window to the statistics that the start is made from.
+  void observe(const DistillationLayer& window);
+  /// Starts the index from the frozen projections (see svd_index), whitened by what was observed.
+  void initialise();
   bool initialised() const { return router_.key_bias.defined(); }
 
   /// Update `update` of `total` of stage `output`.
@@ -87,7 +87,11 @@ class LayerTrainer {
   DistillationOptions options_;
   LayerRouter router_;    // The index in whitened coordinates.
   at::Tensor whitening_;  // Sigma^(-1/2), [d, d]
-  at::Tensor features_;   // [Hg, n, d_g + 1]
+  // Between observe() and initialise(): the sum of h h^T, float64 [d, d], the tokens in it, and the last window.
+  at::Tensor moment_;
+  int64_t observed_ = 0;
+  DistillationLayer start_;
+  at::Tensor features_;  // [Hg, n, d_g + 1]
   std::vector<std::string> trained_;
   std::unique_ptr<Adam> adam_;
 };

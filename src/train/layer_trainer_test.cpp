@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "attention/routing/formulas.h"
 #include "base/error.h"
 #include "train/synthetic_layer_test.h"
 
@@ -22,8 +23,8 @@ DistillationOptions small_options() {
 
 LayerTrainer initialised_trainer(const DistillationOptions& options) {
   LayerTrainer trainer(0, options);
-  const SyntheticWeights weights = synthetic_weights();
-  trainer.initialise(weights.query, weights.key, 2, 8, synthetic_layer(128, 0).hidden);
+  trainer.observe(synthetic_layer(128, 0));
+  trainer.initialise();
   return trainer;
 }
 
@@ -31,8 +32,11 @@ TEST(LayerTrainer, BothStagesLowerTheError) {
   LayerTrainer trainer(0, small_options());
   // A start that knows nothing of the layer leaves something to learn.
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(21);
-  trainer.initialise(at::randn({32, 24}, generator), at::randn({16, 24}, generator), 2, 8,
-                     synthetic_layer(128, 0).hidden);
+  DistillationLayer start = synthetic_layer(128, 0);
+  start.query_weight = at::randn({32, 24}, generator);
+  start.key_weight = at::randn({16, 24}, generator);
+  trainer.observe(start);
+  trainer.initialise();
   double first = 0, last = 0;
   for (int64_t update = 0; update < 60; ++update) {
     const UpdateResult result = trainer.update_index(synthetic_layer(128, 100 + update), update, 60);
@@ -42,6 +46,15 @@ TEST(LayerTrainer, BothStagesLowerTheError) {
     EXPECT_LT(result.kept, result.causal);
   }
   EXPECT_LT(last, 0.9 * first);
+  // The router handed out, in the model's own coordinates, is the one that was trained.
+  const DistillationLayer fresh = synthetic_layer(128, 900);
+  const LayerRouter router = trainer.router();
+  const SampledTeacher teacher(fresh, at::arange(40, 128), 8, 2);
+  const at::Tensor scores =
+      index_scores(query_features(fresh.hidden.index_select(0, teacher.rows()), router.query_projection),
+                   key_features(fresh.hidden, router.key_projection, router.key_bias, 0.1), 0.1);
+  const at::Tensor threshold = far_threshold(scores, teacher.far(), 0.125);
+  EXPECT_LT(teacher.output_error(at::sigmoid(scores - threshold)).item<double>(), 2 * last / 5);
   for (int64_t window = 0; window < 4; ++window) trainer.collect(synthetic_layer(128, 500 + window).hidden);
   trainer.build_lists();
   first = last = 0;

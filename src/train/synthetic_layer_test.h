@@ -42,6 +42,8 @@ inline DistillationLayer synthetic_layer(int64_t length, uint64_t seed) {
   layer.q = heads(weights.query);
   layer.k = heads(weights.key);
   layer.v = heads(weights.value);
+  layer.query_weight = weights.query;
+  layer.key_weight = weights.key;
   layer.output_weight = weights.output;
   layer.scale = 1 / std::sqrt(8.0);
   return layer;
