@@ -22,12 +22,13 @@ OUT = ROOT / "demo-out"
 class Settings:
     mode: str
     model: str
+    dtype: str  # in which the weights are used; an adapter's fingerprint of its base depends on it
     train_data: str
     test_data: str
     train: tuple[str, ...]
-    attention: tuple[str, ...]  # flags that must be the same for random groups and for focus
+    lists: tuple[str, ...]  # the same for random groups and for Focus
+    near: tuple[str, ...]  # the same for all sparse methods
     evaluate: tuple[str, ...]
-    copy: tuple[str, ...]
     prompt: str
     generate: tuple[str, ...] = field(default=("--max-new-tokens", "60", "--temperature", "0"))
 
@@ -35,23 +36,26 @@ class Settings:
 FULL = Settings(
     mode="full",
     model=".cache/models/smollm2-135m-instruct",
+    dtype="float32",
     train_data="data/books/train",
     test_data="data/books/test/jennie-gerhardt.jsonl.gz",
-    train=("--context", "1024", "--dtype", "float32"),
-    attention=("--groups", "64", "--groups-per-token", "8", "--window", "128", "--sinks", "4"),
-    evaluate=("--context", "2048", "--stride", "2048", "--max-windows", "8", "--dtype", "float32"),
-    copy=("--tasks", "copy"),
+    train=("--context", "1024"),
+    lists=("--groups", "64", "--groups-per-token", "8"),
+    near=("--window", "128", "--sinks", "4"),
+    evaluate=("--context", "2048", "--stride", "2048", "--max-windows", "8", "--tasks", "copy"),
     prompt="It was late in the afternoon when the carriage came to the old house, and Jennie",
 )
 QUICK = Settings(
     mode="quick",
     model="data/models/stories260K",
+    dtype="float32",
     train_data="data/tinystories/sample.txt.gz",
     test_data="data/tinystories/sample.txt.gz",
     train=("--context", "512"),
-    attention=("--groups", "32", "--groups-per-token", "4", "--window", "32", "--sinks", "4"),
-    evaluate=("--context", "512", "--stride", "512", "--max-windows", "16"),
-    copy=("--tasks", "copy", "--copy-passage", "64", "--copy-filler", "200"),
+    lists=("--groups", "32", "--groups-per-token", "4"),
+    near=("--window", "32", "--sinks", "4"),
+    evaluate=("--context", "512", "--stride", "512", "--max-windows", "16", "--tasks", "copy", "--copy-passage", "64",
+              "--copy-filler", "200"),
     prompt="Once upon a time, there was a little girl named Lily. She",
 )
 
@@ -111,28 +115,27 @@ class Demo:
         s = self.settings
         out = str((self.folder / "train").relative_to(ROOT))
         adapter = str(self.adapter.relative_to(ROOT))
-        trained = self.stage("train-log", ["train", "--train", "centroids", "--model", s.model, "--data", s.train_data, "--out", out,
-                                           *s.train, *s.attention])
+        model = ["--model", s.model, "--dtype", s.dtype]
+        trained = self.stage("train-log", ["train", "--train", "centroids", *model, "--data", s.train_data, "--out", out, *s.train,
+                                           *s.lists, *s.near])
 
         def evaluate(name: str, *arguments: str) -> dict:
-            common = ["eval", "--model", s.model, "--data", s.test_data, *s.evaluate, *s.copy]
+            common = ["eval", *model, "--data", s.test_data, *s.evaluate]
             return self.stage(name, [*common, *arguments], trained["key"] if "--adapter" in arguments else "")["result"]
 
-        window = s.attention[4:]
         results = {
             "full": evaluate("full", "--method", "full"),
-            "window": evaluate("window", "--method", "window", *window),
-            "random groups": evaluate("random-groups", "--method", "random-groups", *s.attention),
+            "window": evaluate("window", "--method", "window", *s.near),
+            "random groups": evaluate("random-groups", "--method", "random-groups", *s.lists, *s.near),
             "focus": evaluate("focus", "--method", "focus", "--adapter", adapter),
         }
-        generated = self.stage("generate", ["generate", "--model", s.model, "--adapter", adapter, "--prompt", s.prompt, *s.generate],
+        generated = self.stage("generate", ["generate", *model, "--adapter", adapter, "--prompt", s.prompt, *s.generate],
                                trained["key"])["result"]
         self.print_table(results)
-        steps = [json.loads(line)["step"] for line in (self.folder / "train/metrics.jsonl").read_text().splitlines()]
         focus = results["focus"]
         return {
             "model": s.model,
-            "steps": steps[-1],
+            "steps": trained["result"]["steps"],
             "seconds": trained["seconds"],
             "ppl_full": results["full"]["perplexity"],
             "ppl_window": results["window"]["perplexity"],
