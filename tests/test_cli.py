@@ -40,7 +40,8 @@ def text(tmp_path):
 @pytest.fixture()
 def eval_full(focus, text):
     def run(model, *arguments, data=text):
-        return focus("eval", "--model", model, "--data", data, "--method", "full", "--context", 64, "--json", *arguments)
+        return focus("eval", "--model", model, "--data", data, "--method", "full", "--context", 64, "--max-windows", 4,
+                     "--json", *arguments)
 
     return run
 
@@ -52,7 +53,8 @@ def adapter(tmp_path_factory, focus):
     data = folder / "text.txt"
     data.write_text("One day, a little fish named Fin was swimming near the shore. He saw a big crab.\n" * 150)
     result = focus("train", "--train", "centroids", "--model", STORIES, "--data", data, "--out", folder / "run", "--context", 128,
-                   "--window", 16, "--groups", 8, "--groups-per-token", 2, "--max-steps", 6, "--quiet", timeout=600)
+                   "--window", 16, "--groups", 8, "--groups-per-token", 2, "--max-steps", 6, "--updates-per-step", 1,
+                   "--list-windows", 2, "--quiet")
     assert result.returncode == 0, result.stderr
     return folder / "run" / "adapter"
 
@@ -191,7 +193,8 @@ class TestAdapter:
     @pytest.fixture()
     def eval_focus(self, focus, text):
         def run(adapter, model=STORIES):
-            return focus("eval", "--model", model, "--adapter", adapter, "--data", text, "--method", "focus", "--context", 64, "--json")
+            return focus("eval", "--model", model, "--adapter", adapter, "--data", text, "--method", "focus", "--context", 64,
+                         "--max-windows", 4, "--json")
 
         return run
 
@@ -212,7 +215,7 @@ class TestAdapter:
         weights = load_file(model / "model.safetensors")
         weights["model.layers.1.mlp.up_proj.weight"] *= 1.5
         save_file(weights, model / "model.safetensors")
-        refused(eval_focus(adapter, model), RUN_FAILED, "base")
+        refused(eval_focus(adapter, model), RUN_FAILED, "trained on", "fingerprint")
 
     def test_missing_key(self, eval_focus, spoilt):
         removed = []

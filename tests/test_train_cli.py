@@ -21,7 +21,8 @@ def text(tmp_path_factory):
 
 def command(text, out, steps, *arguments):
     return ["train", "--train", "centroids", "--model", STORIES, "--data", text, "--out", out, "--context", "128", "--window", "16",
-            "--groups", "8", "--groups-per-token", "2", "--max-steps", str(steps), "--threads", "1", *arguments]
+            "--groups", "4", "--groups-per-token", "2", "--max-steps", str(steps), "--updates-per-step", "1", "--list-windows", "2",
+            "--rows", "16", "--threads", "1", *arguments]
 
 
 def steps_logged(run):

@@ -57,12 +57,13 @@ LeakProbeResult probe_leak(const CausalLM& model, AttentionMethod& method, const
       const at::Tensor changed = at::cat({prompt.narrow(1, 0, prefix), suffix}, 1);
       const at::Tensor logits = logits_at(model.forward(changed, method), rows);
       const double diff = (logits - expected).abs().max().item<double>();
+      require(std::isfinite(diff),
+              "the logits of the leak probe are not finite: the model or adapter gives NaN or Inf");
       result.logits_compared += logits.numel();
       if (!(diff <= result.max_abs_diff)) {
         result.max_abs_diff = diff;
         result.worst_prefix = prefix;
       }
-      if (std::isnan(diff)) return result;
     }
   }
   const double epsilon = long_base.scalar_type() == at::kFloat    ? 0x1p-23
