@@ -192,9 +192,9 @@ class TestAdapter:
 
     @pytest.fixture()
     def eval_focus(self, focus, text):
-        def run(adapter, model=STORIES):
+        def run(adapter, model=STORIES, *arguments):
             return focus("eval", "--model", model, "--adapter", adapter, "--data", text, "--method", "focus", "--context", 64,
-                         "--max-windows", 4, "--json")
+                         "--max-windows", 4, "--json", *arguments)
 
         return run
 
@@ -216,6 +216,8 @@ class TestAdapter:
         weights["model.layers.1.mlp.up_proj.weight"] *= 1.5
         save_file(weights, model / "model.safetensors")
         refused(eval_focus(adapter, model), RUN_FAILED, "trained on", "fingerprint")
+        forced = eval_focus(adapter, model, "--force")
+        assert forced.returncode == 0 and "another base" in forced.stderr, forced.stderr
 
     def test_missing_key(self, eval_focus, spoilt):
         removed = []

@@ -45,12 +45,14 @@ class GenerateCommand : public Command {
     const std::vector<int32_t> ids = session.tokenizer.encode(prompt, /*add_special_tokens=*/true);
 
     const InterruptGuard guard;
-    if (!common_.json) write_output(prompt);
     StreamDecoder decoder(session.tokenizer);
     // What special tokens and the prompt turn into is context for the decoder, not output.
     for (const int32_t id : ids) decoder.push(id);
     std::string text;
+    bool prompt_shown = common_.json;  // Shown with the first token, so that a refused prompt leaves the output empty.
     const auto emit = [&](const std::string& piece) {
+      if (!prompt_shown) write_output(prompt);
+      prompt_shown = true;
       text += piece;
       if (!common_.json) write_output(piece);
     };
