@@ -18,7 +18,7 @@ namespace focus {
 struct CentroidTrainingOptions {
   DistillationOptions distillation;
   int64_t steps = 44;         ///< Training windows over both stages.
-  double lists_share = 0.38;  ///< Share of the steps that stage `lists` gets.
+  double lists_share = 0.4;  ///< Share of the steps that stage `lists` gets.
   int64_t updates_per_step =
       3;                     ///< Updates of every layer on each window: the forward pass is the larger part of a step.
   int64_t list_windows = 8;  ///< Further windows whose keys the lists are built from and calibrated on.
