@@ -5,8 +5,10 @@ and the arguments; whatever of these changes, the stage runs again.
 """
 
 import argparse
+import gzip
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -14,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build/release"
+BUILD = ROOT / os.environ.get("FOCUS_BUILD", "build/release")
 OUT = ROOT / "demo-out"
 
 
@@ -49,9 +51,9 @@ QUICK = Settings(
     mode="quick",
     model="data/models/stories260K",
     dtype="float32",
-    train_data="data/tinystories/sample.txt.gz",
-    test_data="data/tinystories/sample.txt.gz",
-    train=("--context", "512"),
+    train_data="demo-out/quick/train.txt",  # both written by split_stories
+    test_data="demo-out/quick/test.txt",
+    train=("--context", "512", "--max-steps", "24"),
     lists=("--groups", "64", "--groups-per-token", "8"),
     near=("--window", "32", "--sinks", "4"),
     evaluate=("--context", "512", "--stride", "512", "--max-windows", "16", "--tasks", "copy", "--copy-passage", "64",
@@ -71,6 +73,15 @@ def file_hash(paths: list[Path]) -> str:
 
 def files_below(path: Path) -> list[Path]:
     return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+
+
+def split_stories() -> None:
+    """Three quarters of the sample of TinyStories are for training, the rest, from a story's start on, for evaluation."""
+    text = gzip.decompress((ROOT / "data/tinystories/sample.txt.gz").read_bytes()).decode()
+    cut = text.index("\n\nOnce upon a time", len(text) * 3 // 4) + 2
+    (OUT / "quick").mkdir(parents=True, exist_ok=True)
+    for name, part in (("train", text[:cut]), ("test", text[cut:])):
+        (OUT / "quick" / f"{name}.txt").write_text(part, encoding="utf-8")
 
 
 def run_focus(*arguments: str) -> tuple[dict, float]:
@@ -182,6 +193,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the 260K-parameter model in data/ instead of SmolLM2-135M")
     settings = QUICK if parser.parse_args().quick else FULL
+    if settings is QUICK:
+        split_stories()
     summary = Demo(settings).run()
     print(f"\ntrained {summary['steps']} steps in {summary['seconds']:.0f} s, adapter of {summary['adapter_bytes'] / 1e6:.2f} MB, "
           f"largest list {summary['dominance_max']:.1%} of keys, leak probe {summary['leak_max_abs_diff']:.2g}")

@@ -33,7 +33,7 @@ def focus():
     if not binary.exists():
         pytest.fail(f"{binary} is not built")
 
-    def run(*arguments, timeout=300, **options):
+    def run(*arguments, timeout=900, **options):
         command = [str(binary), *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, **options)
 
