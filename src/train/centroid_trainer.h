@@ -17,7 +17,7 @@ namespace focus {
 /// Training of routers with every weight of the model frozen: stages `output` and `lists`.
 struct CentroidTrainingOptions {
   DistillationOptions distillation;
-  int64_t steps = 44;         ///< Training windows over both stages.
+  int64_t steps = 44;        ///< Training windows over both stages.
   double lists_share = 0.4;  ///< Share of the steps that stage `lists` gets.
   int64_t updates_per_step =
       3;                     ///< Updates of every layer on each window: the forward pass is the larger part of a step.
