@@ -2,6 +2,8 @@
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   set(_ccache ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      # Paths relative to the source tree: a second checkout finds what the first has compiled.
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
       ${CCACHE_PROGRAM})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${_ccache})
 endif()
