@@ -55,12 +55,12 @@ def random_ids(batch, length, vocab=131, seed=0):
 
 @pytest.mark.parametrize("name", tiny.MODELS)
 def test_logits_and_greedy_ids_equal_transformers(name, tmp_path):
-    model = tiny.save(name, tmp_path / "model")
-    ids = random_ids(2, 41)
+    model = tiny.save(name, tmp_path / "model", shard_size="20KB" if len(name) % 2 else "5GB")
+    ids = random_ids(2, 33)
     got, _ = ours(tmp_path / "model", tmp_path, ids)
     assert difference(got, tiny.logits(model, ids)) <= TOLERANCE
-    _, report = ours(tmp_path / "model", tmp_path, ids[:1], greedy=12)
-    assert report["greedy_ids"] == tiny.greedy(model, ids[0], 12)
+    _, report = ours(tmp_path / "model", tmp_path, ids[:1], greedy=30)
+    assert report["greedy_ids"] == tiny.greedy(model, ids[0], 30)
 
 
 @pytest.mark.parametrize("name", [n for n in tiny.MODELS if n.startswith("rope_")])
@@ -70,6 +70,9 @@ def test_rotary_positions_beyond_20000(name, old_config, tmp_path):
     ids = random_ids(1, 33)
     got, _ = ours(tmp_path / "model", tmp_path, ids, offset=20_011)
     assert difference(got, tiny.logits(model, ids, offset=20_011)) <= TOLERANCE
+
+
+EVERY_FAMILY = ["gpt2", "llama_gqa", "llama_biases", "mistral", "qwen2_sliding", "qwen3", "olmo2_gqa", "gemma2"]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama_gqa", "rope_yarn"])
@@ -84,7 +87,33 @@ def test_one_pass_equals_chunks_equals_token_by_token(name, tmp_path):
         assert report["pairs_kept"] == 2 * 3 * 60 * 61 // 2
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama_gqa"])
+@pytest.mark.parametrize("name", ["mistral", "qwen2_sliding", "qwen3", "olmo2_gqa", "gemma2"])
+def test_chunks_beyond_a_sliding_window(name, tmp_path):
+    model = tiny.save(name, tmp_path / "model")
+    ids = random_ids(1, 530)
+    whole, report = ours(tmp_path / "model", tmp_path, ids)
+    assert difference(whole, tiny.logits(model, ids)) <= TOLERANCE
+    pairs = report["pairs_kept"]
+    windows = [9 if slides else 530 for slides in {"mistral": [1] * 4, "qwen2_sliding": [0, 0, 1, 1],
+                                                   "gemma2": [1, 0, 1, 0]}.get(name, [0] * 4)]
+    assert pairs == sum(min(i + 1, window) for window in windows for i in range(530))
+    for chunks in ([1, 17, 512], [512, 17, 1], [1] * 20 + [510]):
+        got, report = ours(tmp_path / "model", tmp_path, ids, chunks=chunks)
+        assert difference(got, whole) <= 2e-5
+        assert report["pairs_kept"] == pairs
+
+
+@pytest.mark.parametrize("name", ["gemma2", "qwen2_sliding", "qwen3_options"])
+def test_configurations_without_layer_types(name, tmp_path):
+    """As files from before transformers 4.53 are."""
+    model = tiny.save(name, tmp_path / "model")
+    edit_config(tmp_path / "model", layer_types="absent")
+    ids = random_ids(1, 40)
+    got, _ = ours(tmp_path / "model", tmp_path, ids)
+    assert difference(got, tiny.logits(model, ids)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("name", EVERY_FAMILY)
 def test_packed_documents_equal_single_runs(name, tmp_path):
     tiny.save(name, tmp_path / "model")
     row = random_ids(1, 40)[0]
@@ -97,7 +126,7 @@ def test_packed_documents_equal_single_runs(name, tmp_path):
         assert difference(chunked[:, begin:end], alone) <= 1e-5
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama_gqa"])
+@pytest.mark.parametrize("name", EVERY_FAMILY)
 def test_left_padding_leaves_no_trace(name, tmp_path):
     tiny.save(name, tmp_path / "model")
     rows = random_ids(3, 30)
@@ -109,14 +138,15 @@ def test_left_padding_leaves_no_trace(name, tmp_path):
         assert difference(batch[row:row + 1, 30 - length:], alone) <= 1e-5
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama_gqa", "llama_biases"])
-def test_bfloat16_is_as_near_to_float32_as_transformers_is(name, tmp_path):
-    tiny.save(name, tmp_path / "model", dtype=torch.bfloat16)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", EVERY_FAMILY)
+def test_half_precision_is_as_near_to_float32_as_transformers_is(name, dtype, tmp_path):
+    tiny.save(name, tmp_path / "model", dtype=getattr(torch, dtype))
     ids = random_ids(2, 41)
     exact = tiny.logits(tiny.load(tmp_path / "model", torch.float32), ids)
     got, report = ours(tmp_path / "model", tmp_path, ids)
-    assert report["dtype"] == "bfloat16"
-    theirs = tiny.logits(tiny.load(tmp_path / "model", torch.bfloat16), ids)
+    assert report["dtype"] == dtype
+    theirs = tiny.logits(tiny.load(tmp_path / "model", getattr(torch, dtype)), ids)
     assert (got - exact).abs().mean() <= 1.5 * (theirs - exact).abs().mean()
     wide, report = ours(tmp_path / "model", tmp_path, ids, dtype="float32")
     assert report["dtype"] == "float32"
@@ -223,7 +253,7 @@ def test_weights_missing_unused_or_misshaped_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("changes, words", [
-    (dict(model_type="mamba"), ["unknown architecture", "'mamba'", "gpt2, llama"]),
+    (dict(model_type="mamba"), ["unknown architecture", "'mamba'", "gpt2, llama, mistral"]),
     (dict(model_type="absent"), ["model_type"]),
     (dict(hidden_act="swishy"), ["unknown activation 'swishy'", "silu"]),
     (dict(rope_parameters=dict(rope_type="longrope", factor=2.0)), ["unknown rope type 'longrope'", "llama3"]),
@@ -240,6 +270,18 @@ def test_weights_missing_unused_or_misshaped_are_named(tmp_path):
     (dict(hidden_size="48"), ['hidden_size is "48"']),
     (dict(attention_bias=True), ["12 missing", "model.layers.0.self_attn.q_proj.bias"]),
     (dict(quantization_config={"bits": 4}), ["quantization_config"]),
+    (dict(num_local_experts=8), ["'num_local_experts' is not supported for llama"]),
+    (dict(model_type="mistral", layer_types=["full_attention"] * 3), ["mistral with layer_types"]),
+    (dict(model_type="mistral", sliding_window=0), ["sliding_window is 0"]),
+    (dict(model_type="qwen2", layer_types=["full_attention"] * 2), ["layer_types has 2 entries for 3 layers"]),
+    (dict(model_type="qwen2", layer_types=["chunked_attention"] * 3), ["unknown layer type 'chunked_attention'"]),
+    (dict(model_type="qwen2", layer_types=["sliding_attention"] * 3), ["no sliding_window"]),
+    (dict(model_type="qwen2"), ["9 missing", "model.layers.0.self_attn.q_proj.bias"]),
+    (dict(model_type="qwen3", head_dim=8), ["6 missing", "model.layers.0.self_attn.q_norm.weight"]),
+    (dict(model_type="olmo2"), ["9 missing", "3 unused", "post_feedforward_layernorm", "input_layernorm"]),
+    (dict(model_type="gemma2", head_dim=8, query_pre_attn_scalar=0), ["query_pre_attn_scalar is 0"]),
+    (dict(model_type="gemma2", head_dim=8, use_bidirectional_attention=True), ["'use_bidirectional_attention'"]),
+    (dict(model_type="gemma2", head_dim=8, attn_logit_softcapping=-1), ["attn_logit_softcapping is -1"]),
 ])
 def test_configurations_that_cannot_be_run_are_named(changes, words, tmp_path):
     folder = tmp_path / "model"

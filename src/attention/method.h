@@ -28,7 +28,8 @@ class LayerCache {
 /// What an attention block hands to its method, for Tq new tokens.
 struct AttentionInput {
   int64_t layer = 0;
-  at::Tensor hidden;  ///< [B, Tq, d], the block's input after its norm: the only thing routing may look at.
+  at::Tensor hidden;  ///< [B, Tq, d], the block's input after its norm: the only thing routing may look at. Where
+                      ///< a family has no norm there, divided by its root mean square.
   at::Tensor q;       ///< [B, Hq, Tq, D], after rotary embedding.
   at::Tensor k;       ///< [B, Hkv, Tq, D], after rotary embedding.
   at::Tensor v;       ///< [B, Hkv, Tq, D].
@@ -38,6 +39,8 @@ struct AttentionInput {
   std::optional<at::Tensor> document_start;  ///< int32 [B, Tk], see AttentionParams. Absent: one document.
   /// The block's projections, for training routers: query [Hq * D, d], key [Hkv * D, d], output [d, Hq * D]; views.
   at::Tensor query_weight, key_weight, output_weight;
+  /// Where queries and keys are normalised, the norm's weight for each row of these projections ([Hq * D], [Hkv * D]).
+  at::Tensor query_gain, key_gain;
   LayerCache* cache = nullptr;  ///< Null: the Tq tokens are the whole sequence. Else they follow those in the cache.
 };
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/ranges.h"
 #include "cli/device.h"
 #include "cli/output.h"
 #include "cli/session.h"
@@ -39,6 +40,9 @@ class TrainCommand : public Command {
     table.add("context", &context_, "tokens a training window")
         .at_least(2)
         .default_text("1024, or the model's context if that is shorter");
+    table.add("layers", &layers_, "layers that get lists, such as 4-27 or 0,2,5-9; the others attend densely")
+        .value_name("RANGES")
+        .default_text("all whose own sliding window, if any, exceeds --window");
     table.add("updates-per-step", &training_.updates_per_step, "updates of every layer on each window").at_least(1);
     table.add("rows", &training_.distillation.rows, "query positions sampled for an update").at_least(1);
     table
@@ -88,6 +92,7 @@ class TrainCommand : public Command {
     const int64_t positions = session.model->config().max_positions;
     const int64_t context = context_.value_or(std::min(kDefaultContext, positions));
     if (context > positions) fail_usage("--context {}: the model's context is {}", context, positions);
+    training_.layers = choose_layers(session.model->config());
     const std::vector<Document> documents = read_documents(session.tokenizer, common_);
     TrainWindows windows(documents, context, static_cast<uint64_t>(common_.seed), common_.data.string());
     write_file_atomically(*common_.out / "run.toml", run.options.record_toml());
@@ -135,12 +140,38 @@ class TrainCommand : public Command {
     if (gate() && !table.given("learning-rate")) training_.distillation.learning_rate = gate_.learning_rate;
   }
 
+  /// The layers of --layers, or all that have pairs to choose from.
+  std::vector<int64_t> choose_layers(const ModelConfig& config) const {
+    const auto is_narrow = [&](int64_t layer) {
+      return config.layer_window(layer) > 0 && config.layer_window(layer) <= attention_.window + 1;
+    };
+    std::vector<int64_t> layers, narrow;
+    if (layers_) {
+      layers = parse_ranges("layers", *layers_, config.num_layers);
+      for (const int64_t layer : layers) {
+        if (is_narrow(layer)) {
+          fail_usage("--layers {}: layer {} sees {} tokens only, no more than --window {} lets through", *layers_,
+                     layer, config.layer_window(layer), attention_.window);
+        }
+      }
+      return layers;
+    }
+    for (int64_t layer = 0; layer < config.num_layers; ++layer) (is_narrow(layer) ? narrow : layers).push_back(layer);
+    if (layers.empty()) {
+      fail_usage("--window {}: no layer of this model sees further back, there is nothing to choose from",
+                 attention_.window);
+    }
+    if (!narrow.empty()) log_info("layers {} stay as they are: their own window is no longer", fmt::join(narrow, ", "));
+    return layers;
+  }
+
   std::unique_ptr<Trainer> make_trainer(const CausalLM& model,
                                         std::function<TrainWindows::Window()> next_window) const {
     const DistillationOptions& d = training_.distillation;
     if (gate()) {
       GateTrainingOptions options = gate_;
       options.routing = d.routing;
+      options.layers = training_.layers;
       options.steps = training_.steps;
       options.calibration_windows = training_.list_windows;
       options.learning_rate = d.learning_rate;
@@ -160,6 +191,7 @@ class TrainCommand : public Command {
     const DistillationOptions& d = training_.distillation;
     nlohmann::json settings = {{"model", model_fingerprint(model)},
                                {"objective", objective_},
+                               {"layers", training_.layers},
                                {"context", context},
                                {"max_steps", training_.steps},
                                {"list_windows", training_.list_windows},
@@ -239,6 +271,7 @@ class TrainCommand : public Command {
   std::string what_ = "centroids";
   std::vector<std::string> objective_ = {"output", "lists"};
   std::optional<int64_t> context_;
+  std::optional<std::string> layers_;
   int64_t save_every_ = 0;
   int64_t save_total_limit_ = 2;
   bool resume_ = false;

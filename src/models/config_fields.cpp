@@ -23,6 +23,11 @@ bool ConfigFields::has(const std::string& name) const {
   return find(name) != nullptr;
 }
 
+bool ConfigFields::is_false(const std::string& name) const {
+  const json* value = find(name);
+  return value != nullptr && value->is_boolean() && !value->get<bool>();
+}
+
 int64_t ConfigFields::size(const std::string& name) const {
   const json& value = get(name);
   require(value.is_number_integer() && value >= 1 && value < (int64_t{1} << 31),
@@ -32,6 +37,14 @@ int64_t ConfigFields::size(const std::string& name) const {
 
 int64_t ConfigFields::size(const std::string& name, int64_t fallback) const {
   return has(name) ? size(name) : fallback;
+}
+
+int64_t ConfigFields::count(const std::string& name, int64_t fallback) const {
+  if (!has(name)) return fallback;
+  const json& value = get(name);
+  require(value.is_number_integer() && value >= 0 && value < (int64_t{1} << 31),
+          "{}: {} is {}, expected an integer of at least 0", file_, name, value.dump());
+  return value.get<int64_t>();
 }
 
 double ConfigFields::number(const std::string& name) const {
@@ -57,6 +70,18 @@ std::string ConfigFields::text(const std::string& name, const std::string& fallb
   const json& value = get(name);
   require(value.is_string(), "{}: {} is {}, expected a text", file_, name, value.dump());
   return value.get<std::string>();
+}
+
+std::vector<std::string> ConfigFields::texts(const std::string& name) const {
+  if (!has(name)) return {};
+  const json& value = get(name);
+  std::vector<std::string> texts;
+  require(value.is_array(), "{}: {} is {}, expected a list of texts", file_, name, value.dump());
+  for (const json& text : value) {
+    require(text.is_string(), "{}: {} is {}, expected a list of texts", file_, name, value.dump());
+    texts.push_back(text.get<std::string>());
+  }
+  return texts;
 }
 
 std::vector<int64_t> ConfigFields::token_ids(const std::string& name) const {

@@ -39,12 +39,29 @@ constexpr std::array kActivations = {
     NamedActivation{"silu", silu},           NamedActivation{"swish", silu},
 };
 
+/// x / sqrt(mean(x^2) + eps) in float32 (float64 for float64).
+at::Tensor normalised(const at::Tensor& x, double eps) {
+  const at::Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
+  return wide * at::rsqrt(wide.square().mean(-1, true) + eps);
+}
+
 }  // namespace
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  const at::Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
-  const at::Tensor variance = wide.square().mean(-1, true);
-  return weight * (wide * at::rsqrt(variance + eps)).to(x.scalar_type());
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, NormWeight kind) {
+  const at::Tensor normal = normalised(x, eps);
+  switch (kind) {
+    case NormWeight::kAfterRounding:
+      return weight * normal.to(x.scalar_type());
+    case NormWeight::kBeforeRounding:
+      return (weight * normal).to(x.scalar_type());
+    case NormWeight::kOnePlus:
+      return (normal * (1.0 + weight.to(normal.scalar_type()))).to(x.scalar_type());
+  }
+  fail("rms_norm: unknown kind of weight");
+}
+
+at::Tensor unit_rms(const at::Tensor& x, double eps) {
+  return normalised(x, eps).to(x.scalar_type());
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {

@@ -8,9 +8,17 @@ namespace focus {
 
 /// Parts that several families share. Shapes: x [B, T, d].
 
-/// x / sqrt(mean(x^2) + eps) * weight, normalised in float32 and rounded to x's dtype before the weight is applied, as
-/// transformers' LlamaRMSNorm does.
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+/// How an RMS norm applies its weight: LLaMA rounds the normalised values to x's dtype first, OLMo-2 multiplies in
+/// float32, Gemma multiplies by 1 + weight in float32.
+enum class NormWeight { kAfterRounding, kBeforeRounding, kOnePlus };
+
+/// x / sqrt(mean(x^2) + eps), times the weight, over the last dimension, normalised in float32 as in transformers; in
+/// x's dtype.
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps,
+                    NormWeight kind = NormWeight::kAfterRounding);
+
+/// rms_norm without a weight.
+at::Tensor unit_rms(const at::Tensor& x, double eps);
 
 /// x W^T + bias; an undefined bias means none. weight [out, in].
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);

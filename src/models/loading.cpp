@@ -17,8 +17,9 @@ struct Family {
 };
 
 constexpr std::array kFamilies = {
-    Family{"gpt2", load_gpt2},
-    Family{"llama", load_llama},
+    Family{"gemma2", load_gemma2},   Family{"gpt2", load_gpt2},   Family{"llama", load_llama},
+    Family{"mistral", load_mistral}, Family{"olmo2", load_olmo2}, Family{"qwen2", load_qwen2},
+    Family{"qwen3", load_qwen3},
 };
 
 const Family& find_family(const std::string& model_type, const std::string& file) {

@@ -51,7 +51,12 @@ struct LoadContext {
 };
 
 /// One loader a family, in its own file.
+std::unique_ptr<CausalLM> load_gemma2(const LoadContext& context);
 std::unique_ptr<CausalLM> load_gpt2(const LoadContext& context);
 std::unique_ptr<CausalLM> load_llama(const LoadContext& context);
+std::unique_ptr<CausalLM> load_mistral(const LoadContext& context);
+std::unique_ptr<CausalLM> load_olmo2(const LoadContext& context);
+std::unique_ptr<CausalLM> load_qwen2(const LoadContext& context);
+std::unique_ptr<CausalLM> load_qwen3(const LoadContext& context);
 
 }  // namespace focus

@@ -2,7 +2,8 @@
 //   focus_logits MODEL OUT.safetensors < request.json
 // Request: {"ids": [[...]], "dtype": "float32", "chunks": [...], "offset": 0, "greedy": 0, "document_start": [[...]]};
 // all but ids optional. "chunks" are token counts fed one after another through a cache; "offset" is added to every
-// position; "greedy" is the number of tokens to append to the single row of ids. Prints a JSON object.
+// position; "greedy" is the number of tokens to append to the single row of ids; "adapter" is a folder, under which
+// Focus attends in place of full attention. Prints a JSON object.
 #include <c10/core/InferenceMode.h>
 
 #include <chrono>
@@ -10,7 +11,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "attention/methods/full.h"
+#include "attention/methods/registry.h"
+#include "attention/routing/adapter.h"
 #include "base/error.h"
 #include "models/model.h"
 #include "weights/dtype.h"
@@ -60,7 +62,10 @@ void serve(const std::string& folder, const std::string& out_file, const json& r
 
   at::Tensor ids = matrix(request.at("ids"), at::kLong);
   const int64_t offset = request.value("offset", 0);
-  focus::FullAttention method;
+  focus::MethodOptions chosen;
+  if (request.contains("adapter")) chosen.router = focus::load_adapter(request["adapter"].get<std::string>()).router;
+  const auto method_owner = focus::make_method(chosen.router ? "focus" : "full", chosen);
+  focus::AttentionMethod& method = *method_owner;
   focus::ForwardOptions options;
   std::vector<at::Tensor> parts;
   focus::ModelCache cache;

@@ -24,7 +24,13 @@ struct ModelConfig {
   int64_t head_dim = 0;
   int64_t max_positions = 0;  ///< Longest sequence the position encoding was made for.
   std::optional<int64_t> bos_id;
+  /// Own sliding window of each layer (i - j < window), 0 for none; empty: no layer has one.
+  std::vector<int64_t> layer_windows;
   std::vector<int64_t> eos_ids;  ///< Union of config.json and generation_config.json.
+
+  int64_t layer_window(int64_t layer) const {
+    return layer_windows.empty() ? 0 : layer_windows.at(static_cast<size_t>(layer));
+  }
 };
 
 /// Caches of all layers of one generation or chunked pass.

@@ -19,12 +19,16 @@ constexpr int64_t kStartWindows = 3;
 
 DistillationLayer copy_for_training(const AttentionInput& input, const at::Tensor& document_start) {
   const auto plain = [](const at::Tensor& t) { return t.to(at::kCPU, at::kFloat).contiguous(); };
+  // A norm of queries and keys scales their dimensions; what it divides by differs from token to token and is left out.
+  const auto with_gain = [&](const at::Tensor& weight, const at::Tensor& gain) {
+    return gain.defined() ? plain(weight) * plain(gain).unsqueeze(1) : plain(weight);
+  };
   return {.hidden = plain(input.hidden[0]),
           .q = plain(input.q[0]),
           .k = plain(input.k[0]),
           .v = plain(input.v[0]),
-          .query_weight = plain(input.query_weight),
-          .key_weight = plain(input.key_weight),
+          .query_weight = with_gain(input.query_weight, input.query_gain),
+          .key_weight = with_gain(input.key_weight, input.key_gain),
           .output_weight = plain(input.output_weight),
           .document_start = document_start,
           .scale = input.scale,
@@ -50,15 +54,13 @@ CentroidTrainer::CentroidTrainer(const CausalLM& model, const CentroidTrainingOp
     : model_(model), options_(options), next_window_(std::move(next_window)) {
   options_.distillation.routing.validate();
   require(options_.steps >= 1, "at least one training step is needed, got {}", options_.steps);
-  for (int64_t layer = 0; layer < model.config().num_layers; ++layer) {
-    layers_.emplace_back(layer, options_.distillation);
-  }
+  options_.layers = trained_layers(options_.layers, model.config().num_layers);
+  for (const int64_t layer : options_.layers) layers_.emplace_back(layer, options_.distillation);
 }
 
 void CentroidTrainer::for_each_layer(const TrainWindows::Window& window,
                                      const std::function<void(int64_t, const DistillationLayer&)>& work) {
   const at::NoGradGuard no_grad;
-  const ModelConfig& config = model_.config();
   // A few layers wait for their turn together, so that all threads have work and memory stays bounded.
   const int64_t together = 4 * static_cast<int64_t>(at::get_num_threads());
   std::vector<std::pair<int64_t, DistillationLayer>> waiting;
@@ -73,13 +75,18 @@ void CentroidTrainer::for_each_layer(const TrainWindows::Window& window,
     waiting.clear();
   };
   RecordingAttention method([&](const AttentionInput& input) {
-    waiting.emplace_back(input.layer, copy_for_training(input, document_start));
+    const auto found = std::lower_bound(options_.layers.begin(), options_.layers.end(), input.layer);
+    if (found == options_.layers.end() || *found != input.layer) return;
+    waiting.emplace_back(found - options_.layers.begin(), copy_for_training(input, document_start));
     if (std::ssize(waiting) == together) flush();
   });
   const at::Tensor input = at::tensor(window.ids, at::kLong).unsqueeze(0);
   const at::Tensor positions = model_.positions(input, forward);
   at::Tensor x = model_.embed(input, positions);
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) x = model_.block(layer, x, positions, method, forward);
+  // What comes after the last trained layer shows nothing.
+  for (int64_t layer = 0; layer <= options_.layers.back(); ++layer) {
+    x = model_.block(layer, x, positions, method, forward);
+  }
   flush();
 }
 
@@ -158,7 +165,7 @@ std::vector<double> CentroidTrainer::calibrate() {
 std::map<int64_t, LayerRouter> CentroidTrainer::routers() const {
   std::map<int64_t, LayerRouter> routers;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    routers.emplace(static_cast<int64_t>(layer), layers_[layer].router());
+    routers.emplace(options_.layers[layer], layers_[layer].router());
   }
   return routers;
 }
@@ -167,7 +174,7 @@ std::vector<std::pair<std::string, at::Tensor>> CentroidTrainer::state() const {
   std::vector<std::pair<std::string, at::Tensor>> saved;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     for (const auto& [name, tensor] : layers_[layer].state()) {
-      saved.emplace_back(fmt::format("layers.{}.{}", layer, name), tensor);
+      saved.emplace_back(fmt::format("layers.{}.{}", options_.layers[layer], name), tensor);
     }
   }
   return saved;
@@ -177,12 +184,12 @@ void CentroidTrainer::load_state(int64_t step, const std::vector<std::pair<std::
   require(step >= 0 && step <= options_.steps, "checkpoint at step {}, but the run has {} steps", step, options_.steps);
   step_ = step;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    const std::string prefix = fmt::format("layers.{}.", layer);
+    const std::string prefix = fmt::format("layers.{}.", options_.layers[layer]);
     std::vector<std::pair<std::string, at::Tensor>> own;
     for (const auto& [name, tensor] : state) {
       if (name.starts_with(prefix)) own.emplace_back(name.substr(prefix.size()), tensor);
     }
-    require(!own.empty(), "the checkpoint has no tensors of layer {}", layer);
+    require(!own.empty(), "the checkpoint has no tensors of layer {}", options_.layers[layer]);
     layers_[layer].load_state(own);
   }
 }

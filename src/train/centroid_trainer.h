@@ -17,8 +17,9 @@ namespace focus {
 /// Training of routers with every weight of the model frozen: stages `output` and `lists`.
 struct CentroidTrainingOptions {
   DistillationOptions distillation;
-  int64_t steps = 44;        ///< Training windows over both stages.
-  double lists_share = 0.4;  ///< Share of the steps that stage `lists` gets.
+  std::vector<int64_t> layers;  ///< Layers that get a router, ascending; empty: all. The others stay dense.
+  int64_t steps = 44;           ///< Training windows over both stages.
+  double lists_share = 0.4;     ///< Share of the steps that stage `lists` gets.
   int64_t updates_per_step =
       3;                     ///< Updates of every layer on each window: the forward pass is the larger part of a step.
   int64_t list_windows = 8;  ///< Further windows whose keys the lists are built from and calibrated on.
@@ -28,9 +29,9 @@ struct CentroidTrainingOptions {
   int64_t index_steps() const { return steps - list_steps(); }
 };
 
-/// Trains all layers side by side, window by window: one forward pass of the frozen model (no output head, no gradient
-/// through it), then every layer's updates on what it saw, layers spread over the threads. Nothing of a window is kept
-/// but, once, the key features of `list_windows` windows.
+/// Trains all chosen layers side by side, window by window: one forward pass of the frozen model (no output head, no
+/// gradient through it), then every layer's updates on what it saw, layers spread over the threads. Nothing of a window
+/// is kept but, once, the key features of `list_windows` windows.
 class CentroidTrainer : public Trainer {
  public:
   /// `next_window` gives the next training window.
@@ -47,7 +48,8 @@ class CentroidTrainer : public Trainer {
   void load_state(int64_t step, const std::vector<std::pair<std::string, at::Tensor>>& state) override;
 
  private:
-  /// Runs the frozen model over one window and hands layers, a few at a time and spread over the threads, to `work`.
+  /// Runs the frozen model over one window and hands the trained layers (their index in layers_), a few at a time and
+  /// spread over the threads, to `work`.
   void for_each_layer(const TrainWindows::Window& window,
                       const std::function<void(int64_t, const DistillationLayer&)>& work);
   void initialise();
@@ -58,7 +60,7 @@ class CentroidTrainer : public Trainer {
   const CausalLM& model_;
   CentroidTrainingOptions options_;
   std::function<TrainWindows::Window()> next_window_;
-  std::vector<LayerTrainer> layers_;
+  std::vector<LayerTrainer> layers_;  // One for each of options_.layers.
   int64_t step_ = 0;
 };
 

@@ -15,12 +15,13 @@ SampledTeacher::SampledTeacher(const DistillationLayer& layer, const at::Tensor&
   const at::Tensor query_position = rows.unsqueeze(1);                                          // [R, 1]
   const at::Tensor key_position = at::arange(keys, at::TensorOptions(at::kLong)).unsqueeze(0);  // [1, T]
   const at::Tensor distance = query_position - key_position;
-  at::Tensor visible = distance >= 0;
-  if (layer.layer_window > 0) visible = visible & (distance < layer.layer_window);
   at::Tensor start = at::zeros_like(query_position);
   if (layer.document_start.defined()) start = layer.document_start.index_select(0, rows).unsqueeze(1);
-  visible = visible & (key_position >= start);
+  at::Tensor visible = (distance >= 0) & (key_position >= start);
+  causal_pairs_ = visible.sum().item<int64_t>();
+  if (layer.layer_window > 0) visible = visible & (distance < layer.layer_window);
   far_ = (distance > window) & (key_position >= start + sinks) & visible;
+  near_pairs_ = visible.sum().item<int64_t>() - far_.sum().item<int64_t>();
 
   const at::Tensor queries = layer.q.index_select(1, rows).reshape({kv_heads, group * count, head_dim});
   at::Tensor scores = at::bmm(queries, layer.k.transpose(1, 2)).mul_(layer.scale).view({kv_heads, group, count, keys});

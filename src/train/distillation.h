@@ -33,6 +33,9 @@ class SampledTeacher {
   /// own window).
   const at::Tensor& far() const { return far_; }
   const at::Tensor& rows() const { return rows_; }
+  /// Pairs at the sampled rows that are visible whatever the router does, and all causal pairs of the document there.
+  int64_t near_pairs() const { return near_pairs_; }
+  int64_t causal_pairs() const { return causal_pairs_; }
 
   /// Relative squared error of the block's output under far-pair weights [H, R, T] (H = Hkv or 1; near pairs keep
   /// weight 1): sum ||W_o (o_w - o)||^2 / sum ||W_o o||^2. Differentiable in `weights`.
@@ -43,6 +46,8 @@ class SampledTeacher {
 
   at::Tensor rows_;
   at::Tensor far_;
+  int64_t near_pairs_ = 0;
+  int64_t causal_pairs_ = 0;
   at::Tensor exponentials_;  // [Hkv, G, R, T], e^(s - row maximum), 0 where not causal.
   at::Tensor v_;
   at::Tensor output_weight_;

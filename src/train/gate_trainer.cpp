@@ -82,7 +82,7 @@ GateTrainer::GateTrainer(const CausalLM& model, const GateTrainingOptions& optio
   require(options_.steps >= 1, "at least one training step is needed, got {}", options_.steps);
   const ModelConfig& config = model.config();
   const int64_t sets = options_.routing.shared ? 1 : config.num_kv_heads, dim = options_.routing.group_dim;
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+  for (const int64_t layer : trained_layers(options_.layers, config.num_layers)) {
     at::Generator generator =
         at::make_generator<at::CPUGeneratorImpl>(RandomStream({options_.seed, layer, kInitStream}).next());
     LayerRouter& router = routers_[layer];
@@ -95,7 +95,9 @@ GateTrainer::GateTrainer(const CausalLM& model, const GateTrainingOptions& optio
 void GateTrainer::initialise(const TrainWindows::Window& window) {
   const at::NoGradGuard no_grad;
   RecordingAttention recording([&](const AttentionInput& input) {
-    LayerRouter& router = routers_.at(input.layer);
+    const auto found = routers_.find(input.layer);
+    if (found == routers_.end()) return;
+    LayerRouter& router = found->second;
     const at::Tensor hidden = input.hidden[0].to(at::kCPU, at::kFloat);                    // [T, d]
     const at::Tensor projected = at::matmul(hidden, router.projection.transpose(-1, -2));  // [Hg, T, d_g]
     // What all tokens share moves no token from one group to another.

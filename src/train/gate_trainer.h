@@ -20,6 +20,7 @@ namespace focus {
 /// Training of the paper's form: symmetric groups under the soft gate, by the language-model loss.
 struct GateTrainingOptions {
   RoutingConfig routing;            ///< With symmetric.
+  std::vector<int64_t> layers;      ///< Layers that get groups, ascending; empty: all. The others stay dense.
   double sharpness = 5.0;           ///< lambda of the gate.
   int64_t steps = 200;              ///< One window each.
   int64_t calibration_windows = 8;  ///< Further windows whose scores the potentials are calibrated on.

@@ -33,10 +33,8 @@ at::Generator generator_for(int64_t seed, int64_t layer, int64_t stream, int64_t
 
 void count_kept(const at::Tensor& far_kept, const SampledTeacher& teacher, UpdateResult& result) {
   const int64_t sets = far_kept.size(0);
-  const int64_t causal = (teacher.rows() + 1).sum().item<int64_t>();
-  const int64_t far = teacher.far().sum().item<int64_t>();
-  result.causal = causal * sets;
-  result.kept = (causal - far) * sets + far_kept.sum().item<int64_t>();
+  result.causal = teacher.causal_pairs() * sets;
+  result.kept = teacher.near_pairs() * sets + far_kept.sum().item<int64_t>();
 }
 
 }  // namespace

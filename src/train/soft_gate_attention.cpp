@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "attention/dense.h"
 #include "attention/routing/formulas.h"
 #include "attention/routing/sinkhorn.h"
 #include "base/error.h"
@@ -200,21 +201,25 @@ std::unique_ptr<LayerCache> SoftGateAttention::make_cache(int64_t, int64_t, int6
 
 at::Tensor SoftGateAttention::attend(const AttentionInput& input) {
   require(input.cache == nullptr, "method {}: it reads the whole sequence and takes no cache", name());
+  AttentionParams dense;
+  dense.document_start = input.document_start;
+  dense.layer_window = input.layer_window;
+  const PairCount count = count_pairs(input.q.size(0), input.q.size(2), input.k.size(2), dense);
+  const int64_t sets = config_.shared ? 1 : input.k.size(1);
+  pairs_.kept += count.kept * sets;
+  pairs_.causal += count.causal * sets;
   const auto found = routers_.find(input.layer);
-  require(found != routers_.end(), "method {}: there is no router for layer {}", name(), input.layer);
+  if (found == routers_.end()) {
+    dense.scale = input.scale;
+    dense.softcap = input.softcap;
+    return dense_attention(input.q, input.k, input.v, dense);
+  }
   const LayerRouter& router = found->second;
   const at::Tensor scores = symmetric_scores(input.hidden.to(at::kFloat), router.projection.to(input.hidden.device()),
                                              router.centroids.to(input.hidden.device()), config_.tau);
   const at::Tensor memberships = sinkhorn_memberships(scores, config_.sinkhorn_iters);
   scores_[input.layer] = scores.detach();
   memberships_[input.layer] = memberships.detach();
-  AttentionParams dense;
-  dense.document_start = input.document_start;
-  dense.layer_window = input.layer_window;
-  const PairCount count = count_pairs(input.q.size(0), input.q.size(2), input.k.size(2), dense);
-  const int64_t sets = memberships.size(1);
-  pairs_.kept += count.kept * sets;
-  pairs_.causal += count.causal * sets;
   return soft_gate_attention(input.q, input.k, input.v, memberships,
                              {.window = config_.window,
                               .sinks = config_.sinks,

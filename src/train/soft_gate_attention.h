@@ -39,7 +39,7 @@ at::Tensor soft_gate_attention(const at::Tensor& q, const at::Tensor& k, const a
 /// column sums read later tokens.
 class SoftGateAttention : public AttentionMethod {
  public:
-  /// `routers` must hold projection and centroids of every layer that is attended, and outlive the method.
+  /// `routers` hold projection and centroids, and must outlive the method; layers that they lack attend densely.
   SoftGateAttention(const RoutingConfig& config, double sharpness, const std::map<int64_t, LayerRouter>& routers);
 
   std::string name() const override { return "soft-gate"; }

@@ -46,4 +46,7 @@ class Trainer {
   virtual void load_state(int64_t step, const std::vector<std::pair<std::string, at::Tensor>>& state) = 0;
 };
 
+/// `chosen`, or all layers when it is empty. Throws Error unless they are ascending and below `count`.
+std::vector<int64_t> trained_layers(const std::vector<int64_t>& chosen, int64_t count);
+
 }  // namespace focus

@@ -1,0 +1,89 @@
+"""Focus in plain PyTorch, after the formulas of docs/design.md, inside the models of transformers: random adapters, their lists
+and probes, and attention under the dense mask that these give."""
+
+import json
+import pathlib
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+NAME = "focus_oracle"
+
+
+def save_adapter(folder: pathlib.Path, model: transformers.PreTrainedModel, layers: list[int], fingerprint: str = "0" * 16, *,
+                 module: str, sets: int, groups: int = 6, groups_per_token: int = 2, window: int = 5, sinks: int = 2,
+                 group_dim: int = 4, tau: float = 0.1) -> tuple[dict, dict[int, dict[str, torch.Tensor]]]:
+    """A folder with a random router for the given layers; returns (its configuration, tensors by layer)."""
+    torch.manual_seed(11)
+    width = model.config.hidden_size
+    config = dict(peft_type="FOCUS", format_version=1, task_type="CAUSAL_LM", inference_mode=True, base_model_name_or_path="tiny",
+                  base_fingerprint=fingerprint, module=module, layers_to_transform=layers, hidden_size=width, list_sets=sets,
+                  groups=groups, groups_per_token=groups_per_token, window=window, sinks=sinks, group_dim=group_dim, tau=tau,
+                  sinkhorn_iters=10, shared=sets == 1, symmetric=False, global_group=False, dtype="float32", training={})
+    tensors = {layer: dict(query_projection=torch.randn(sets, group_dim, width), key_projection=torch.randn(sets, group_dim, width),
+                           key_bias=torch.randn(sets, width), codebook=torch.randn(sets, groups, group_dim + 1),
+                           potentials=torch.randn(sets, groups)) for layer in layers}
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    save_file({f"base_model.model.{module.replace('{}', str(layer))}.focus.{name}": tensor
+               for layer, named in tensors.items() for name, tensor in named.items()}, folder / "adapter_model.safetensors")
+    return config, tensors
+
+
+def allowed(h: torch.Tensor, router: dict[str, torch.Tensor], config: dict, own_window: int | None) -> torch.Tensor:
+    """bool [sets, T, T] from the attention input h [T, d]: causal, and in the window, a sink, or in a probed list."""
+    unit = lambda x: x / x.norm(dim=-1, keepdim=True).clamp_min(1e-6)  # noqa: E731
+    q = unit(torch.einsum("sgd,td->stg", router["query_projection"], h))
+    k = unit(torch.einsum("sgd,td->stg", router["key_projection"], h))
+    bias = torch.einsum("sd,td->st", router["key_bias"], h)
+    codebook, offset = router["codebook"][..., :-1], router["codebook"][..., -1]
+    key_scores = (torch.einsum("stg,seg->ste", k, codebook) + config["tau"] * bias.unsqueeze(-1) * offset.unsqueeze(1)) / config["tau"]
+    own_list = (key_scores + router["potentials"].unsqueeze(1)).argmax(-1)  # [sets, T]
+    probe_scores = torch.einsum("stg,seg->ste", q, codebook) + offset.unsqueeze(1)
+    probed = torch.zeros_like(probe_scores, dtype=torch.bool).scatter(-1, probe_scores.topk(config["groups_per_token"]).indices, True)
+    shared = probed.gather(-1, own_list.unsqueeze(1).expand(-1, len(h), -1))
+    position = torch.arange(len(h))
+    distance = position.unsqueeze(1) - position
+    mask = shared | (distance <= config["window"]) | (position < config["sinks"])
+    mask = mask & (distance >= 0)
+    return mask & (distance < own_window) if own_window else mask
+
+
+def attend(module, query, key, value, attention_mask, scaling=None, sliding_window=None, softcap=None, dropout=0.0, **_):
+    """An attention function of transformers: [1, T, Hq, D]."""
+    _, heads, tokens, width = query.shape
+    repeated = lambda x: x.repeat_interleave(heads // x.shape[1], dim=1)  # noqa: E731
+    scores = query @ repeated(key).transpose(-1, -2) * (width**-0.5 if scaling is None else scaling)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    if module.focus_router is None:
+        mask = torch.ones(1, tokens, tokens).tril().bool()
+        if sliding_window:
+            mask = mask & ~torch.ones(1, tokens, tokens).tril(-sliding_window).bool()
+    else:
+        mask = allowed(module.focus_hidden[0], module.focus_router, module.focus_config, sliding_window)
+    mask = repeated(mask.expand(key.shape[1], -1, -1).unsqueeze(0))
+    weights = scores.masked_fill(~mask, float("-inf")).softmax(-1)
+    return (weights @ repeated(value)).transpose(1, 2), None
+
+
+def insert(model: transformers.PreTrainedModel, config: dict, tensors: dict[int, dict[str, torch.Tensor]]) -> None:
+    """Lets the model attend by these routers; layers without one attend as before."""
+    transformers.AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    model.set_attn_implementation(NAME)
+    post_norm = model.config.model_type == "olmo2"
+
+    def remember(module, arguments, keywords):
+        h = keywords["hidden_states"] if "hidden_states" in keywords else arguments[0]
+        if post_norm:
+            h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + model.config.rms_norm_eps)
+        module.focus_hidden = h
+
+    blocks = model.transformer.h if model.config.model_type == "gpt2" else model.model.layers
+    for layer, block in enumerate(blocks):
+        attention = block.attn if model.config.model_type == "gpt2" else block.self_attn
+        attention.focus_router, attention.focus_config = tensors.get(layer), config
+        attention.register_forward_pre_hook(remember, with_kwargs=True)
