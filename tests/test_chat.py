@@ -1,0 +1,200 @@
+"""Chat templates against transformers' apply_chat_template: the forms that well-known models use, and random templates."""
+
+import json
+import os
+import random
+import subprocess
+
+import jinja2
+import pytest
+import transformers
+from conftest import ROOT, STORIES
+from transformers.utils.chat_template_utils import _compile_jinja_template
+
+CHATML = """{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system
+You are a helpful assistant<|im_end|>
+' }}{% endif %}{{'<|im_start|>' + message['role'] + '
+' + message['content'] + '<|im_end|>' + '
+'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant
+' }}{% endif %}"""
+
+INSTRUCTIONS = """{% if messages[0]['role'] == 'system' %}{% set rest = messages[1:] %}{% set system = messages[0]['content'] %}\
+{% else %}{% set rest = messages %}{% set system = false %}{% endif %}{% for message in rest %}\
+{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate user/assistant') }}{% endif %}\
+{% if loop.index0 == 0 and system != false %}{% set content = '<<SYS>>\\n' + system + '\\n<</SYS>>\\n\\n' + message['content'] %}\
+{% else %}{% set content = message['content'] %}{% endif %}\
+{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}\
+{% elif message['role'] == 'assistant' %}{{ ' '  + content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}"""
+
+HEADERS = """{{- bos_token }}
+{%- if not date_string is defined %}
+    {%- set date_string = "26 Jul 2024" %}
+{%- endif %}
+{#- The system message comes first. #}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content']|trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system_message = "" %}
+{%- endif %}
+{{- "<|start_header_id|>system<|end_header_id|>\\n\\n" }}
+{%- if tools is not none %}
+    {{- "Environment: ipython\\n" }}
+    {%- for t in tools %}
+        {{- t | tojson(indent=4) }}
+        {{- "\\n\\n" }}
+    {%- endfor %}
+{%- endif %}
+{{- "Today Date: " + date_string + "\\n\\n" + system_message + "<|eot_id|>" }}
+{%- for message in messages %}
+    {%- if not (message.role == 'ipython' or message.role == 'tool' or 'tool_calls' in message) %}
+        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' }}
+    {%- elif 'tool_calls' in message %}
+        {%- if not message.tool_calls|length == 1 %}
+            {{- raise_exception("One tool call at a time") }}
+        {%- endif %}
+        {%- set call = message.tool_calls[0].function %}
+        {{- '{"name": "' + call.name + '", "parameters": ' + (call.arguments | tojson) + "}" }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{%- endif %}
+"""
+
+TURNS = """{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}\
+{% for message in messages %}{% if message['role'] == 'assistant' %}{% set role = 'model' %}{% else %}{% set role = message['role'] %}{% endif %}\
+{{ '<start_of_turn>' + role + '
+' + message['content'] | trim + '<end_of_turn>
+' }}{% endfor %}{% if add_generation_prompt %}{{'<start_of_turn>model
+'}}{% endif %}
+"""
+
+THINKING = """{%- if tools %}
+    {{- '<|im_start|>system\\n' }}
+    {%- if messages[0].role == 'system' %}
+        {{- messages[0].content + '\\n\\n' }}
+    {%- endif %}
+    {{- "# Tools\\n<tools>" }}
+    {%- for tool in tools %}
+        {{- "\\n" }}
+        {{- tool | tojson }}
+    {%- endfor %}
+    {{- "\\n</tools><|im_end|>\\n" }}
+{%- endif %}
+{%- set ns = namespace(multi_step=true, last=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.multi_step and message.role == "user" and message.content is string and not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
+        {%- set ns.multi_step = false %}
+        {%- set ns.last = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- set content = message.content if message.content is string else '' %}
+    {%- if message.role == "assistant" %}
+        {%- set reasoning = '' %}
+        {%- if '</think>' in content %}
+            {%- set reasoning = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+        {%- endif %}
+        {%- if loop.index0 > ns.last and (loop.last or reasoning) %}
+            {{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}
+        {%- else %}
+            {{- '<|im_start|>' + message.role + '\\n' + content }}
+        {%- endif %}
+        {{- '<|im_end|>\\n' }}
+    {%- else %}
+        {{- '<|im_start|>' + message.role + '\\n' + content + '<|im_end|>' + '\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\\n\\n</think>\\n\\n' }}
+    {%- endif %}
+{%- endif %}
+"""
+
+LINES = """{% for message in messages %}
+{% if message['role'] == 'user' %}
+{{ '<|user|>
+' + message['content'] + eos_token }}
+{% elif message['role'] == 'system' %}
+{{ '<|system|>
+' + message['content'] + eos_token }}
+{% elif message['role'] == 'assistant' %}
+{{ '<|assistant|>
+'  + message['content'] + eos_token }}
+{% endif %}
+{% if loop.last and add_generation_prompt %}
+{{ '<|assistant|>' }}
+{% endif %}
+{% endfor %}"""
+
+TEMPLATES = {"chatml": CHATML, "instructions": INSTRUCTIONS, "headers": HEADERS, "turns": TURNS, "thinking": THINKING, "lines": LINES}
+CONVERSATIONS = [
+    [("user", "Hi")],
+    [("system", " Be brief.\n"), ("user", "  What's \"2+2\"? é 中 🦙\n")],
+    [("user", "a"), ("assistant", "<think>\nhm\n</think>\n\nb"), ("user", "c")],
+    [("system", "S"), ("user", "a"), ("assistant", "b"), ("user", "<tool_response>1</tool_response>"), ("assistant", "<think>x</think>d")],
+    [("assistant", "first"), ("user", "")],
+]
+TOOL = {"type": "function", "function": {"name": "f", "description": "é <x> & 'y'", "parameters": {"n": [1, 2.5, None, True], "e": {}}}}
+
+
+def ours(requests):
+    program = ROOT / os.environ.get("FOCUS_BUILD", "build/release") / "bin/render_template"
+    lines = "".join(json.dumps(request) + "\n" for request in requests)
+    run = subprocess.run([program], input=lines, capture_output=True, text=True, encoding="utf-8", timeout=120)
+    assert run.returncode == 0, run.stderr
+    return [json.loads(line) for line in run.stdout.split("\n") if line]
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_equals_apply_chat_template(name):
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(STORIES / "tokenizer.json"), bos_token="<s>", eos_token="</s>")
+    requests, expected = [], []
+    for turns in CONVERSATIONS:
+        messages = [{"role": role, "content": content} for role, content in turns]
+        for prompted in (False, True):
+            for tools in (None, [TOOL]):
+                variables = dict(messages=messages, add_generation_prompt=prompted, tools=tools, documents=None, bos_token="<s>",
+                                 eos_token="</s>")
+                requests.append({"template": TEMPLATES[name], "variables": variables})
+                try:
+                    expected.append(tokenizer.apply_chat_template(messages, chat_template=TEMPLATES[name], tokenize=False, tools=tools,
+                                                                  add_generation_prompt=prompted))
+                except jinja2.exceptions.TemplateError as error:
+                    expected.append(error)
+    for answer, theirs in zip(ours(requests), expected, strict=True):
+        if isinstance(theirs, str):
+            assert answer.get("text") == theirs, answer
+        else:
+            assert str(theirs) in answer["error"]
+    assert any(isinstance(theirs, str) for theirs in expected)
+
+
+PIECES = ["{% if x %}", "{%- if not y -%}", "{% elif n > 2 %}", "{%- else %}", "{% endif -%}", "{% for i in l %}", "{%- for i in l[1:] -%}",
+          "{% endfor %}", "{% set z = n * 2 %}", "{{ z }}", "{{ i }}", "{{- x | upper -}}", "{{ loop.last }}", "{# note #}", "{#- n -#}",
+          "\n", "  ", "\t\n", "a", " b ", "{{ l | join('-') }}", "{{ d.items() | length }}", "{{ d.keys() | list }}", "{{ (n, 1)[0] }}", "{{ d['k'] ~ n }}",
+          "{{ 'x' if y else 'w' }}", "{% continue %}", "{% break %}", "{{ d | tojson }}", "{{ l[-1] + n % 3 }}", "{%+ if x %}", "{{ n / 4 }}"]
+
+
+def test_random_templates_equal_jinja():
+    rng = random.Random(3)
+    variables = {"x": "one two", "y": None, "n": 7, "l": [3, 1, 2], "d": {"k": "v", "é": [1, {"a": None}]}}
+    templates = ["".join(rng.choice(PIECES) for _ in range(rng.randrange(1, 12))) for _ in range(6000)]
+    rendered = 0
+    for template, answer in zip(templates, ours([{"template": t, "variables": variables} for t in templates]), strict=True):
+        try:
+            expected = _compile_jinja_template(template).render(**variables)
+        except (jinja2.exceptions.TemplateError, TypeError, SyntaxError):
+            continue
+        if "text" not in answer:
+            # What is refused must be named.
+            assert "tuples are not supported" in answer["error"] or "undefined" in answer["error"], (template, answer)
+            continue
+        rendered += 1
+        assert answer["text"] == expected, template
+    assert rendered > 300
