@@ -105,6 +105,10 @@ Option& Option::required() {
   required_ = true;
   return *this;
 }
+Option& Option::repeatable() {
+  repeatable_ = true;
+  return *this;
+}
 Option& Option::value_name(std::string name) {
   value_name_ = std::move(name);
   return *this;
@@ -163,7 +167,7 @@ std::string Option::expectation() const {
   if (!choices_.empty()) {
     text = (is_list_ ? "a comma list out of " : "one of ") + join(choices_);
   } else {
-    text = is_list_ ? "a comma list, each " + kind_ : kind_;
+    text = is_list_ && !repeatable_ ? "a comma list, each " + kind_ : kind_;
     const std::string low = low_ ? fmt::format(" {} {}", low_open_ ? "above" : "of at least", *low_) : "";
     const std::string high = high_ ? fmt::format(" {} {}", high_open_ ? "below" : "at most", *high_) : "";
     text += low + (low_ && high_ ? " and" : "") + high;
@@ -305,6 +309,10 @@ void OptionTable::parse(const std::vector<std::string>& arguments) {
   if (!config_flag->results().empty()) read_config(config_flag->results().back());
   for (const auto& [option, flag] : flags) {
     if (flag->results().empty()) continue;
+    if (option->repeatable_) {
+      option->assign(flag->results(), fmt::format("--{} {}", option->name_, fmt::join(flag->results(), " ")));
+      continue;
+    }
     const std::string& text = flag->results().back();
     const std::string where = option->is_switch_ ? "--" + option->name_ : fmt::format("--{} {}", option->name_, text);
     option->assign(option->is_list_ ? split_at_commas(text) : std::vector<std::string>{text}, where);

@@ -35,6 +35,8 @@ class Option {
   Option& default_text(std::string text);
   /// One-letter form, such as -n.
   Option& short_flag(char letter);
+  /// Of a list: each use of the flag adds one element, taken as it is, and commas have no meaning.
+  Option& repeatable();
   /// Leaves the option out of the saved run record (it says nothing about the result).
   Option& unrecorded();
 
@@ -68,6 +70,7 @@ class Option {
   char short_ = 0;
   bool is_switch_ = false;
   bool is_list_ = false;
+  bool repeatable_ = false;
   bool positional_ = false;
   bool required_ = false;
   bool recorded_ = true;

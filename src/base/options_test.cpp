@@ -274,5 +274,13 @@ TEST(RunOptions, GroupsAreCheckedAgainstEachOther) {
   }
 }
 
+TEST(Options, RepeatableFlagsCollectTheirValuesAsTheyAre) {
+  std::vector<std::string> stops;
+  OptionTable table("generate", "Test");
+  table.add("stop", &stops, "texts").repeatable();
+  table.parse({"--stop", "a, b", "--stop=", "--stop", "\n"});
+  EXPECT_EQ(stops, (std::vector<std::string>{"a, b", "", "\n"}));
+}
+
 }  // namespace
 }  // namespace focus

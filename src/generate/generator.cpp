@@ -13,63 +13,182 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// Checks the lengths and returns the tokens that the longest row may come to have.
+int64_t context_of(const CausalLM& model, int64_t shortest, int64_t longest, const GenerateOptions& options) {
+  const int64_t positions = model.config().max_positions;
+  const int64_t limit = options.max_context.value_or(positions);
+  require(limit <= positions, "--max-context {}: the model's context is {}", limit, positions);
+  require(shortest > 0, "the prompt has no tokens and the tokenizer adds none");
+  require(longest < limit, "the prompt has {} tokens, but the {} is {}: no room for a new one", longest,
+          options.max_context ? "context allowed by --max-context" : "model's context", limit);
+  const int64_t wanted = longest + options.max_new_tokens;
+  require(options.max_context || wanted <= limit,
+          "the prompt's {} tokens and {} new ones need a context of {}, but the model's is {}", longest,
+          options.max_new_tokens, wanted, limit);
+  return std::min(wanted, limit);
+}
+
+/// The rows of a batch side by side, padded on the left.
+class Batch {
+ public:
+  Batch(const std::vector<std::vector<int32_t>>& prompts, int64_t longest, int64_t context, const at::Device& device)
+      : length_(longest), device_(device) {
+    ids_ = at::zeros({std::ssize(prompts), context}, at::kLong);
+    starts_ = at::empty({std::ssize(prompts), context}, at::kInt);
+    for (int64_t row = 0; row < std::ssize(prompts); ++row) {
+      const std::vector<int32_t>& prompt = prompts[static_cast<size_t>(row)];
+      const int64_t padding = longest - std::ssize(prompt);
+      ragged_ = ragged_ || padding > 0;
+      ids_[row].narrow(0, padding, std::ssize(prompt)).copy_(at::tensor(prompt, at::kInt));
+      starts_[row].fill_(padding);
+      // A document that starts beyond the position marks padding.
+      starts_[row].narrow(0, 0, padding).fill_(context);
+    }
+    starts_ = starts_.to(device);
+  }
+
+  int64_t length() const { return length_; }
+  at::Tensor ids(int64_t begin, int64_t end) const { return ids_.narrow(1, begin, end - begin).to(device_); }
+  /// Document starts of all positions below `end`; none when no row is padded.
+  std::optional<at::Tensor> starts(int64_t end) const {
+    return ragged_ ? std::optional(starts_.narrow(1, 0, end)) : std::nullopt;
+  }
+  void append(const std::vector<int32_t>& next) { ids_.select(1, length_++).copy_(at::tensor(next, at::kInt)); }
+
+ private:
+  int64_t length_;
+  at::Device device_;
+  bool ragged_ = false;
+  at::Tensor ids_;     // int64 [B, context]
+  at::Tensor starts_;  // int32 [B, context]
+};
+
+/// Chooses tokens for the rows and knows which still go on.
+class Rows {
+ public:
+  Rows(const std::vector<std::vector<int32_t>>& prompts, const GenerateOptions& options)
+      : options_(options), seen_(prompts), open_(prompts.size(), true), open_count_(std::ssize(prompts)) {
+    results_.resize(prompts.size());
+    for (size_t row = 0; row < prompts.size(); ++row) {
+      SamplingOptions sampling = options.sampling;
+      sampling.seed += row;
+      samplers_.emplace_back(sampling);
+    }
+  }
+
+  bool any_open() const { return open_count_ > 0; }
+  std::vector<Continuation> take() { return std::move(results_); }
+  void end_all(StopReason reason) {
+    for (size_t row = 0; row < open_.size(); ++row) {
+      if (open_[row]) end(row, reason);
+    }
+  }
+
+  /// The next token of every row from logits [B, V]; rows that have ended repeat their last one.
+  std::vector<int32_t> next(const at::Tensor& logits, const std::function<bool(int64_t, int32_t)>& on_token) {
+    std::vector<int32_t> chosen(open_.size());
+    for (size_t row = 0; row < open_.size(); ++row) {
+      if (!open_[row]) {
+        chosen[row] = seen_[row].back();
+        continue;
+      }
+      const at::Tensor scores = logits.narrow(0, static_cast<int64_t>(row), 1);
+      const auto id = static_cast<int32_t>(samplers_[row].sample(scores, seen_[row]).item<int64_t>());
+      chosen[row] = id;
+      seen_[row].push_back(id);
+      Continuation& result = results_[row];
+      result.ids.push_back(id);
+      const bool stops =
+          std::find(options_.stop_ids.begin(), options_.stop_ids.end(), int64_t{id}) != options_.stop_ids.end();
+      const bool go_on = !on_token || on_token(static_cast<int64_t>(row), id);
+      if (stops) {
+        end(row, StopReason::kStopId);
+      } else if (!go_on) {
+        end(row, StopReason::kCaller);
+      } else if (std::ssize(result.ids) == options_.max_new_tokens) {
+        end(row, StopReason::kLength);
+      }
+    }
+    return chosen;
+  }
+
+ private:
+  void end(size_t row, StopReason reason) {
+    results_[row].reason = reason;
+    open_[row] = false;
+    --open_count_;
+  }
+
+  const GenerateOptions& options_;
+  std::vector<std::vector<int32_t>> seen_;  // Prompt and text.
+  std::vector<bool> open_;
+  int64_t open_count_;
+  std::vector<Sampler> samplers_;
+  std::vector<Continuation> results_;
+};
+
 }  // namespace
 
-GenerateResult generate(const CausalLM& model, AttentionMethod& method, const std::vector<int32_t>& prompt,
-                        const GenerateOptions& options, const std::function<bool(int32_t)>& on_token) {
+GenerateResult generate(const CausalLM& model, AttentionMethod& method,
+                        const std::vector<std::vector<int32_t>>& prompts, const GenerateOptions& options,
+                        const std::function<bool(int64_t, int32_t)>& on_token) {
   const at::NoGradGuard no_grad;
-  const int64_t prompt_length = std::ssize(prompt);
-  const int64_t positions = model.config().max_positions;
-  require(prompt_length > 0, "the prompt has no tokens and the tokenizer adds none");
-  require(prompt_length < positions, "the prompt has {} tokens, but the model's context is {}: no room for a new one",
-          prompt_length, positions);
-  require(prompt_length + options.max_new_tokens <= positions,
-          "the prompt's {} tokens and {} new ones need a context of {}, but the model's is {}", prompt_length,
-          options.max_new_tokens, prompt_length + options.max_new_tokens, positions);
+  require(!prompts.empty(), "there is no prompt");
+  const auto shorter = [](const auto& a, const auto& b) { return a.size() < b.size(); };
+  const auto [shortest, longest] = std::minmax_element(prompts.begin(), prompts.end(), shorter);
+  const int64_t context = context_of(model, std::ssize(*shortest), std::ssize(*longest), options);
+  Rows rows(prompts, options);
+  Batch batch(prompts, std::ssize(*longest), context, model.parameters().front().second.device());
 
-  Sampler sampler(options.sampling);
-  GenerateResult result;
-  std::vector<int32_t> ids = prompt;
-  const auto as_input = [&](int64_t begin, int64_t end) {
-    return at::tensor(std::vector<int64_t>(ids.begin() + begin, ids.begin() + end), at::kLong).unsqueeze(0);
-  };
-
-  auto start = std::chrono::steady_clock::now();
   ModelCache cache;
   ForwardOptions forward;
-  at::Tensor last;  // [1, d]: state of the newest token.
-  method.reset_pairs();
   if (options.use_cache) {
-    cache = model.make_cache(method, 1, prompt_length + options.max_new_tokens);
+    cache = model.make_cache(method, std::ssize(prompts), context);
     forward.cache = &cache;
-    for (int64_t begin = 0; begin < prompt_length; begin += options.prefill_chunk) {
-      const int64_t end = std::min(begin + options.prefill_chunk, prompt_length);
-      last = model.forward(as_input(begin, end), method, forward).select(1, end - begin - 1);
-    }
-  } else {
-    last = model.forward(as_input(0, prompt_length), method).select(1, prompt_length - 1);
+  }
+  // Last states [B, d] of the tokens from `begin` to `end`; without a cache of all tokens up to `end`.
+  const auto run = [&](int64_t begin, int64_t end) {
+    forward.document_start = batch.starts(end);
+    const int64_t first = options.use_cache ? begin : 0;
+    return model.forward(batch.ids(first, end), method, forward).select(1, end - first - 1);
+  };
+
+  GenerateResult result;
+  result.context = context;
+  auto start = std::chrono::steady_clock::now();
+  method.reset_pairs();
+  at::Tensor last;
+  const int64_t chunk = options.use_cache ? options.prefill_chunk : batch.length();
+  for (int64_t begin = 0; begin < batch.length(); begin += chunk) {
+    last = run(begin, std::min(begin + chunk, batch.length()));
   }
   result.prefill_seconds = seconds_since(start);
   result.prefill_pairs = method.pairs();
 
   start = std::chrono::steady_clock::now();
   method.reset_pairs();
-  while (std::ssize(result.ids) < options.max_new_tokens) {
-    const auto next = static_cast<int32_t>(sampler.sample(model.logits(last)).item<int64_t>());
-    ids.push_back(next);
-    result.ids.push_back(next);
-    result.stopped =
-        std::find(options.stop_ids.begin(), options.stop_ids.end(), int64_t{next}) != options.stop_ids.end();
-    const bool go_on = !on_token || on_token(next);
-    if (result.stopped || !go_on || std::ssize(result.ids) == options.max_new_tokens) break;
-    const int64_t length = std::ssize(ids);
-    last = options.use_cache ? model.forward(as_input(length - 1, length), method, forward).select(1, 0)
-                             : model.forward(as_input(0, length), method).select(1, length - 1);
+  while (true) {
+    const std::vector<int32_t> next = rows.next(model.logits(last), on_token);
+    if (!rows.any_open()) break;
+    if (batch.length() + 1 >= context) {
+      // The token just chosen would take the last place, and nothing could follow it.
+      rows.end_all(StopReason::kContext);
+      break;
+    }
+    batch.append(next);
+    last = run(batch.length() - 1, batch.length());
   }
   result.decode_seconds = seconds_since(start);
   result.decode_pairs = method.pairs();
+  result.rows = rows.take();
   for (const auto& layer : cache) result.cache_bytes += layer->bytes();
   return result;
+}
+
+int64_t cache_bytes(const CausalLM& model, int64_t batch, int64_t tokens) {
+  const ModelConfig& config = model.config();
+  const auto element = static_cast<int64_t>(model.parameters().front().second.element_size());
+  return 2 * config.num_layers * batch * config.num_kv_heads * config.head_dim * tokens * element;
 }
 
 }  // namespace focus

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "attention/method.h"
@@ -12,26 +13,42 @@ namespace focus {
 
 struct GenerateOptions {
   int64_t max_new_tokens = 128;
-  SamplingOptions sampling;
+  SamplingOptions sampling;       ///< Row r of a batch draws with seed + r.
   std::vector<int64_t> stop_ids;  ///< Any of these ends the text; it is the last id of the result.
   int64_t prefill_chunk = 512;    ///< Prompt tokens processed at a time.
   bool use_cache = true;          ///< False: recompute everything for each token (for checks; slow).
+  /// Most tokens of prompt and text together, which bounds the cache; a text that reaches it ends. Absent: prompt and
+  /// max_new_tokens must fit the model's positions.
+  std::optional<int64_t> max_context;
+};
+
+enum class StopReason { kLength, kStopId, kContext, kCaller };
+
+/// The continuation of one prompt.
+struct Continuation {
+  std::vector<int32_t> ids;  ///< New tokens only.
+  StopReason reason = StopReason::kLength;
 };
 
 struct GenerateResult {
-  std::vector<int32_t> ids;  ///< New tokens only.
-  bool stopped = false;      ///< A stop id came (else the token limit, or the callback said to stop).
+  std::vector<Continuation> rows;  ///< One a prompt.
   double prefill_seconds = 0;
   double decode_seconds = 0;
   int64_t cache_bytes = 0;
+  int64_t context = 0;  ///< Most tokens that the cache could have come to hold, padding included.
   PairCount prefill_pairs;
   PairCount decode_pairs;
 };
 
-/// Continues `prompt` token by token. `on_token` sees each new id as it comes and ends the run by returning false.
-/// Throws Error if the prompt is empty, or if prompt and new tokens do not fit the model's positions (both numbers
-/// named).
-GenerateResult generate(const CausalLM& model, AttentionMethod& method, const std::vector<int32_t>& prompt,
-                        const GenerateOptions& options, const std::function<bool(int32_t)>& on_token = {});
+/// Continues prompts of any lengths side by side, token by token; every row is what it would be alone. Shorter prompts
+/// are padded on the left, and the padding takes part in nothing. `on_token` sees each new id of each row as it comes
+/// and ends that row by returning false. Throws Error if a prompt is empty, or if it does not fit the context (both
+/// numbers named).
+GenerateResult generate(const CausalLM& model, AttentionMethod& method,
+                        const std::vector<std::vector<int32_t>>& prompts, const GenerateOptions& options,
+                        const std::function<bool(int64_t row, int32_t id)>& on_token = {});
+
+/// Bytes of keys and values of `tokens` tokens of a batch in the model's dtype, over all layers.
+int64_t cache_bytes(const CausalLM& model, int64_t batch, int64_t tokens);
 
 }  // namespace focus

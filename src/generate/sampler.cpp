@@ -17,11 +17,21 @@ Sampler::Sampler(const SamplingOptions& options)
   }
   if (options.top_k < 0) fail_usage("--top-k {}: expected 0 (all) or more", options.top_k);
   if (!(options.top_p > 0 && options.top_p <= 1)) fail_usage("--top-p {}: expected above 0 and up to 1", options.top_p);
+  if (!(options.min_p >= 0 && options.min_p < 1)) fail_usage("--min-p {}: expected 0 (all) to below 1", options.min_p);
+  if (!(options.repetition_penalty > 0) || !std::isfinite(options.repetition_penalty)) {
+    fail_usage("--repetition-penalty {}: expected a number above 0, 1 for none", options.repetition_penalty);
+  }
 }
 
-at::Tensor Sampler::sample(const at::Tensor& logits) {
+at::Tensor Sampler::sample(const at::Tensor& logits, const std::vector<int32_t>& seen) {
   at::Tensor scores = logits.to(at::kCPU, at::kFloat);
   require(!scores.isnan().any().item<bool>(), "the model gives NaN logits");
+  if (options_.repetition_penalty != 1 && !seen.empty()) {
+    const at::Tensor ids = std::get<0>(at::_unique(at::tensor(seen, at::kInt).to(at::kLong)));
+    const at::Tensor chosen = scores.index_select(-1, ids);
+    const double penalty = options_.repetition_penalty;
+    scores = scores.index_copy(-1, ids, at::where(chosen < 0, chosen * penalty, chosen / penalty));
+  }
   if (options_.temperature == 0) return scores.argmax(-1);
   constexpr double kNever = -std::numeric_limits<double>::infinity();
   scores = scores / options_.temperature;
@@ -36,6 +46,11 @@ at::Tensor Sampler::sample(const at::Tensor& logits) {
     // A token stays if those before it do not yet reach p; the most likely one therefore always stays.
     const at::Tensor drop = probabilities.cumsum(-1) - probabilities >= options_.top_p;
     scores = scores.masked_fill(at::zeros_like(drop).scatter(-1, order, drop), kNever);
+  }
+  if (options_.min_p > 0) {
+    const at::Tensor probabilities = scores.softmax(-1);
+    const at::Tensor most = std::get<0>(probabilities.max(-1, /*keepdim=*/true));
+    scores = scores.masked_fill(probabilities < most * options_.min_p, kNever);
   }
   return at::multinomial(scores.softmax(-1), 1, /*replacement=*/false, generator_).squeeze(-1);
 }

@@ -46,6 +46,24 @@ TEST(Sampler, TopKAndTopPCutTheTail) {
   EXPECT_EQ(tiny[0], 1);
 }
 
+TEST(Sampler, MinPCutsByTheMostLikelyToken) {
+  const at::Tensor logits = at::tensor({0.5, 0.3, 0.15, 0.05}).log();
+  const auto seen = frequencies({.temperature = 1, .min_p = 0.31, .seed = 1}, logits, 20000);
+  EXPECT_NEAR(seen[0], 0.5 / 0.8, 0.015);
+  EXPECT_EQ(seen[2] + seen[3], 0);
+  EXPECT_GT(frequencies({.temperature = 1, .min_p = 0.29, .seed = 1}, logits, 20000)[2], 0.1);
+}
+
+TEST(Sampler, RepetitionPenaltyTouchesSeenTokensOnly) {
+  const at::Tensor logits = at::tensor({3.0F, 2.0F, -1.0F, -1.2F}).unsqueeze(0);
+  Sampler sampler({.repetition_penalty = 2});
+  EXPECT_EQ(sampler.sample(logits).item<int64_t>(), 0);
+  EXPECT_EQ(sampler.sample(logits, {0, 0}).item<int64_t>(), 1) << "3 / 2 is below 2, whatever the count";
+  EXPECT_EQ(sampler.sample(logits, {0, 1, 3}).item<int64_t>(), 0) << "3 / 2 is above 2 / 2";
+  const at::Tensor negative = at::tensor({-1.0F, -1.5F}).unsqueeze(0);
+  EXPECT_EQ(sampler.sample(negative, {0}).item<int64_t>(), 1) << "negative scores are multiplied";
+}
+
 TEST(Sampler, SameSeedSameTokens) {
   const at::Tensor logits = at::zeros({64, 100});
   Sampler a({.temperature = 1, .seed = 7}), b({.temperature = 1, .seed = 7}), c({.temperature = 1, .seed = 8});
@@ -60,6 +78,9 @@ TEST(Sampler, RefusesBadValues) {
   EXPECT_THROW(Sampler({.top_k = -1}), UsageError);
   EXPECT_THROW(Sampler({.top_p = 0}), UsageError);
   EXPECT_THROW(Sampler({.top_p = 1.5}), UsageError);
+  EXPECT_THROW(Sampler({.min_p = 1}), UsageError);
+  EXPECT_THROW(Sampler({.min_p = -0.1}), UsageError);
+  EXPECT_THROW(Sampler({.repetition_penalty = 0}), UsageError);
   Sampler sampler({});
   EXPECT_THROW(sampler.sample(at::tensor({1.0F, std::nanf("")}).unsqueeze(0)), Error);
 }

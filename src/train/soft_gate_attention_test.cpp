@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include "attention/kv_cache.h"
+#include "attention/methods/full.h"
 #include "attention/testing.h"
 #include "base/error.h"
 
@@ -126,13 +128,31 @@ TEST(SoftGateAttention, ShapesThatDoNotFitAreRefused) {
   EXPECT_THROW(soft_gate_attention(x, two, x, at::zeros({1, 2, 6, 3}), {}), Error);
 }
 
+TEST(SoftGateAttention, LayersWithoutARouterAttendDensely) {
+  const std::map<int64_t, LayerRouter> none;
+  SoftGateAttention method(RoutingConfig::symmetric_defaults(), 5, none);
+  AttentionInput input;
+  input.q = at::randn({1, 4, 20, 8});
+  input.k = at::randn({1, 2, 20, 8});
+  input.v = at::randn({1, 2, 20, 8});
+  input.hidden = at::randn({1, 20, 16});
+  input.softcap = 3;
+  input.layer_window = 7;
+  FullAttention full;
+  EXPECT_TRUE(at::allclose(method.attend(input), full.attend(input), 1e-5, 1e-6));
+  EXPECT_EQ(method.pairs().kept, 2 * full.pairs().kept);
+}
+
 TEST(SoftGateAttention, TakesNoCache) {
   RoutingConfig config = RoutingConfig::symmetric_defaults();
   const std::map<int64_t, LayerRouter> none;
   SoftGateAttention method(config, 5, none);
   EXPECT_FALSE(method.is_causal());
   EXPECT_THROW(method.make_cache(0, 1, 8), Error);
-  EXPECT_THROW(method.attend({}), Error);
+  KvCache cache(1, 8);
+  AttentionInput cached;
+  cached.cache = &cache;
+  EXPECT_THROW(method.attend(cached), Error);
   config.symmetric = false;
   EXPECT_THROW(SoftGateAttention(config, 5, none), Error);
 }

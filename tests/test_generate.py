@@ -1,0 +1,158 @@
+"""Generation through the real binary: batches, sampling against transformers, stops, limits and chat."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import transformers
+
+import focus_oracle as oracle
+import make_tiny_models as tiny
+from conftest import STORIES
+from test_families import done, module_of
+from test_models import EVERY_FAMILY
+
+PROMPTS = ["Once upon a time there was a little girl named Lily. She loved to play outside.", "The", "One day, a big dog"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """name -> (folder, adapter folder) of tiny models with 512 ids."""
+    made = {}
+
+    def make(name):
+        if name not in made:
+            base = tmp_path_factory.mktemp(name)
+            model = tiny.save(name, base / "model", vocab_size=512,
+                              **({"n_positions": 512} if name == "gpt2" else {"max_position_embeddings": 512}))
+            shutil.copy(STORIES / "tokenizer.json", base / "model")
+            heads = getattr(model.config, "num_key_value_heads", None) or model.config.num_attention_heads
+            oracle.save_adapter(base / "adapter", model, [0, 1], module=module_of(model), sets=heads)
+            made[name] = base / "model", base / "adapter"
+        return made[name]
+
+    return make
+
+
+def generate(focus, model, *flags):
+    return done(focus("generate", "--model", model, "--threads", 1, "--json", "--quiet", *flags))
+
+
+@pytest.mark.parametrize("name", EVERY_FAMILY)
+def test_batches_of_unequal_prompts_equal_single_runs(focus, models, name, tmp_path):
+    model, adapter = models(name)
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS))
+    for method in ([], ["--adapter", adapter, "--force"]):
+        flags = [*method, "-n", 24, "--ignore-eos", "--prefill-chunk", 7]
+        rows = generate(focus, model, "--prompts", file, *flags)
+        assert len(rows) == len(PROMPTS) + 1
+        for prompt, row in zip(PROMPTS, rows):
+            (alone,) = generate(focus, model, "--prompt", prompt, *flags)
+            assert row["ids"] == alone["ids"] and len(row["ids"]) == 24
+            assert row["prompt_ids"] == alone["prompt_ids"]
+            assert row["text"] == alone["text"]
+        assert rows[-1]["cache_bytes"] >= rows[-1]["cache_limit_bytes"] // 2
+
+
+def test_sampling_rows_of_a_batch_follow_the_seed(focus, models, tmp_path):
+    model, _ = models("llama_gqa")
+    file = tmp_path / "prompts.txt"
+    file.write_text("\n".join(PROMPTS) + "\n")
+    flags = ["-n", 10, "--ignore-eos", "--temperature", 1.5, "--top-p", 0.9, "--min-p", 0.01, "--top-k", 100]
+    rows = generate(focus, model, "--prompts", file, *flags, "--seed", 5)
+    for index, prompt in enumerate(PROMPTS):
+        (alone,) = generate(focus, model, "--prompt", prompt, *flags, "--seed", 5 + index)
+        assert rows[index]["ids"] == alone["ids"]
+    assert generate(focus, model, "--prompts", file, *flags, "--seed", 6)[0]["ids"] != rows[0]["ids"]
+
+
+@pytest.mark.parametrize("penalty", [1.3, 0.8])
+def test_repetition_penalty_equals_transformers(focus, models, penalty):
+    folder, _ = models("qwen2_sliding")
+    (plain,) = generate(focus, folder, "--prompt", PROMPTS[0], "-n", 40, "--ignore-eos")
+    (ours,) = generate(focus, folder, "--prompt", PROMPTS[0], "-n", 40, "--ignore-eos", "--repetition-penalty", penalty)
+    model = tiny.load(folder, torch.float32)
+    config = transformers.GenerationConfig(max_new_tokens=40, do_sample=False, repetition_penalty=penalty, eos_token_id=None,
+                                           pad_token_id=0)
+    prompt = torch.tensor([ours["prompt_ids"]])
+    theirs = model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=config)
+    assert ours["ids"] == theirs[0, prompt.shape[1]:].tolist()
+    assert ours["ids"] != plain["ids"]
+
+
+def test_stop_strings_and_ids(focus):
+    (plain,) = generate(focus, STORIES, "--prompt", "Once upon a time", "-n", 60)
+    assert plain["stop_reason"] == "length"
+    stop = plain["text"].split()[12]
+    cut, _ = plain["text"].split(stop, 1)
+    (stopped,) = generate(focus, STORIES, "--prompt", "Once upon a time", "-n", 60, "--stop", "no such, text", "--stop", stop)
+    assert stopped["text"] == cut and stopped["stop_reason"] == "stop"
+    assert plain["ids"][:len(stopped["ids"])] == stopped["ids"]
+    text = focus("generate", "--model", STORIES, "--prompt", "Once upon a time", "-n", 60, "--stop", stop, "--quiet")
+    assert text.stdout == "Once upon a time" + cut + "\n"
+    id = plain["ids"][7]
+    (stopped,) = generate(focus, STORIES, "--prompt", "Once upon a time", "-n", 60, "--stop-id", id)
+    assert stopped["ids"] == plain["ids"][:plain["ids"].index(id) + 1] and stopped["stop_reason"] == "eos"
+    assert focus("generate", "--model", STORIES, "--prompt", "x", "--stop", "").returncode == 2
+    assert "512 ids" in focus("generate", "--model", STORIES, "--prompt", "x", "--stop-id", 512).stderr
+
+
+def test_max_context_bounds_cache_and_text(focus, models):
+    (free,) = generate(focus, STORIES, "--prompt", "Once upon a time", "-n", 60)
+    prompt = len(free["prompt_ids"])
+    (bounded,) = generate(focus, STORIES, "--prompt", "Once upon a time", "-n", 60, "--max-context", prompt + 20)
+    assert bounded["ids"] == free["ids"][:20] and bounded["stop_reason"] == "context"
+    assert bounded["context"] == prompt + 20
+    # 5 layers, 4 KV heads of 8, float32.
+    assert bounded["cache_limit_bytes"] == 2 * 5 * 4 * 8 * 4 * (prompt + 20)
+    assert bounded["cache_bytes"] == bounded["cache_limit_bytes"]
+    long = "One day " * 100
+    refused = focus("generate", "--model", STORIES, "--prompt", long, "--max-context", 50)
+    assert refused.returncode == 1 and "context allowed by --max-context is 50" in refused.stderr
+    refused = focus("generate", "--model", STORIES, "--prompt", "x", "--max-context", 513)
+    assert refused.returncode == 1 and "--max-context 513: the model's context is 512" in refused.stderr
+    refused = focus("generate", "--model", STORIES, "--prompt", "x", "-n", 600)
+    assert refused.returncode == 1 and "the model's is 512" in refused.stderr
+    (half,) = generate(focus, STORIES, "--prompt", "Once upon a time", "-n", 10, "--dtype", "bfloat16")
+    (whole,) = generate(focus, STORIES, "--prompt", "Once upon a time", "-n", 10)
+    assert 2 * half["cache_bytes"] == whole["cache_bytes"]
+
+
+def test_chat_renders_the_template_with_one_bos(focus, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(STORIES, model)
+    chat = ["--chat", "--system", "Be kind.", "--prompt", "Tell me a story", "-n", 5]
+    refused = focus("generate", "--model", model, *chat)
+    assert refused.returncode == 1 and "no chat template" in refused.stderr
+    template = ("{{ bos_token }}{% for m in messages %}{{ m.role + ': ' + m.content + eos_token }}{% endfor %}"
+                "{% if add_generation_prompt %}{{ 'bot:' }}{% endif %}")
+    (model / "tokenizer_config.json").write_text(json.dumps({"chat_template": template, "bos_token": "<s>", "eos_token": "</s>"}))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(STORIES / "tokenizer.json"), bos_token="<s>", eos_token="</s>",
+                                                     chat_template=template)
+    (result,) = generate(focus, model, *chat)
+    messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Tell me a story"}]
+    theirs = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    assert result["prompt_ids"] == theirs
+    assert theirs.count(1) == 1
+    assert focus("generate", "--model", model, "--prompt", "x", "--system", "y").returncode == 2
+    (model / "chat_template.jinja").write_text("{{ 1 | xmlattr }}")
+    refused = focus("generate", "--model", model, *chat)
+    assert refused.returncode == 1 and "the filter 'xmlattr' is not supported" in refused.stderr
+
+
+def test_a_prompt_that_brings_its_own_bos(focus):
+    plain = focus("generate", "--model", STORIES, "--prompt", "<s>Once upon a time", "-n", 5, "--json")
+    (line,) = done(plain)
+    assert line["prompt_ids"].count(1) == 1
+    assert "only one is kept" in plain.stderr
+
+
+def test_prompts_at_fault(focus, tmp_path):
+    file = tmp_path / "prompts.jsonl"
+    for content, words in (("", "no prompt"), ('{"prompt": "a"}\n{"text": "b"}\n', "line 2"), ("nonsense\n", "line 1")):
+        file.write_text(content)
+        result = focus("generate", "--model", STORIES, "--prompts", file)
+        assert result.returncode == 1 and words in result.stderr
+    assert focus("generate", "--model", STORIES, "--prompts", file, "--prompt", "x").returncode == 2
