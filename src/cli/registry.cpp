@@ -1,4 +1,5 @@
 #include "cli/command.h"
+#include "cli/convert_command.h"
 #include "cli/eval_command.h"
 #include "cli/generate_command.h"
 #include "cli/train_command.h"
@@ -12,6 +13,7 @@ const std::vector<CommandEntry>& commands() {
       {"train", "train the routers of a model whose weights stay as they are", make_train_command},
       {"eval", "perplexity, pairs kept, dominance, leak probe and tasks", make_eval_command},
       {"generate", "continue a text", make_generate_command},
+      {"convert", "make a Hugging Face folder of a GGUF file or of PyTorch weights", make_convert_command},
   };
   return entries;
 }

@@ -97,7 +97,7 @@ StateDict HfFolder::weights() const {
   } else {
     const bool pickled = fs::exists(path_ / "pytorch_model.bin") || fs::exists(path_ / "pytorch_model.bin.index.json");
     fail("{}: neither model.safetensors nor model.safetensors.index.json in the model folder{}", path_.string(),
-         pickled ? " (pytorch_model.bin is not read: save it with safe serialization)" : "");
+         pickled ? " (pytorch_model.bin is not read: focus convert makes a folder that is)" : "");
   }
   return StateDict(std::move(tensors), path_.string());
 }
