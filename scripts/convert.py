@@ -207,7 +207,7 @@ class GgufModel:
                 values = values - 1
             if self.kind == "gpt2" and values.ndim == 2 and module not in ("token_embd", "position_embd", "output"):
                 values = values.T
-            yield self.names[tensor.name], torch.from_numpy(np.ascontiguousarray(values)).to(dtype, copy=True)
+            yield self.names[tensor.name], torch.from_numpy(np.array(values, order="C")).to(dtype)
 
     def token_files(self) -> dict[str, dict]:
         """generation_config.json and tokenizer_config.json."""
@@ -218,7 +218,7 @@ class GgufModel:
         stops += [tokens.index(token) for token in ("<|endoftext|>",) if token in tokens]
         stops = list(dict.fromkeys(stop for stop in stops if stop is not None))
         tokenizer = {f"{name}_token": tokens[i] for name, i in special.items() if i is not None and i < len(tokens)}
-        tokenizer |= {"add_bos_token": bool(self.meta.get("tokenizer.ggml.add_bos_token", False)), "clean_up_tokenization_spaces": False,
+        tokenizer |= {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": bool(self.meta.get("tokenizer.ggml.add_bos_token", False)), "clean_up_tokenization_spaces": False,
                       "model_max_length": self.field("context_length")}
         if "tokenizer.chat_template" in self.meta:
             tokenizer["chat_template"] = self.meta["tokenizer.chat_template"]

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "weights/dtype.h"
 #include "weights/hf_folder.h"
+#include "weights/safetensors.h"
 
 namespace focus {
 
@@ -41,7 +42,10 @@ std::vector<int64_t> united(std::vector<int64_t> a, const std::vector<int64_t>& 
 }  // namespace
 
 at::Tensor WeightLoader::convert(const at::Tensor& tensor) const {
-  return tensor.to(options_.device, options_.dtype.value_or(tensor.scalar_type()));
+  const at::Tensor converted = tensor.to(options_.device, options_.dtype.value_or(tensor.scalar_type()));
+  // A copy is all that is needed from here on: a large model must not take memory twice.
+  if (!converted.is_same(tensor)) release_pages(tensor);
+  return converted;
 }
 
 at::Tensor WeightLoader::take(const std::string& name, at::IntArrayRef shape) {

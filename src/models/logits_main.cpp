@@ -56,6 +56,7 @@ void serve(const std::string& folder, const std::string& out_file, const json& r
   const std::chrono::duration<double> loading = std::chrono::steady_clock::now() - start;
   json report = {{"load_seconds", loading.count()},
                  {"anonymous_mb_after_loading", resident_megabytes("RssAnon")},
+                 {"peak_mb_of_loading", resident_megabytes("VmHWM")},
                  {"fingerprint", focus::model_fingerprint(*model)},
                  {"eos_ids", model->config().eos_ids},
                  {"dtype", focus::dtype_name(model->parameters().front().second.scalar_type())}};
@@ -101,6 +102,7 @@ void serve(const std::string& folder, const std::string& out_file, const json& r
     }
     report["greedy_ids"] = generated;
   }
+  report["peak_mb"] = resident_megabytes("VmHWM");
   std::cout << report.dump() << "\n";
 }
 

@@ -105,4 +105,14 @@ const std::filesystem::path& SafetensorsFile::path() const {
   return impl_->path;
 }
 
+void release_pages(const at::Tensor& tensor) {
+  if (!tensor.is_cpu() || !tensor.is_contiguous()) return;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+  const uintptr_t first = (begin + page - 1) / page * page;
+  const uintptr_t last = (begin + tensor.nbytes()) / page * page;
+  // MADV_PAGEOUT never loses data, whatever memory it is; that it may fail does no harm.
+  if (last > first) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_PAGEOUT);
+}
+
 }  // namespace focus

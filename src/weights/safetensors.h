@@ -31,6 +31,10 @@ class SafetensorsFile {
   std::shared_ptr<Impl> impl_;
 };
 
+/// Lets the system take back the memory that holds a tensor of a mapped file, once it has been copied elsewhere;
+/// reading the tensor again brings it back from the file. Without effect on other tensors.
+void release_pages(const at::Tensor& tensor);
+
 /// Writes a file that the safetensors library reads, to a temporary name first, then fsync and rename: a failure leaves
 /// what was there. Throws Error (full disk, no permission ...).
 void write_safetensors(const std::filesystem::path& file,
