@@ -1,5 +1,8 @@
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+
+#include <random>
 
 #include "attention/op.h"
 #include "attention/testing.h"
@@ -36,8 +39,42 @@ CaseSpec arbitrary_spec(int64_t longest) {
 
 RC_GTEST_PROP(AttentionProperty, EqualsTheReferenceForwardAndBackward, ()) {
   const CaseSpec spec = arbitrary_spec(200);
-  const ::testing::AssertionResult result = matches_reference(random_case(spec));
+  const ::testing::AssertionResult result =
+      matches_reference(random_case(spec), {.math = {nullptr}, .few_cells = true});
   if (!result) RC_FAIL(spec.describe() + ": " + result.message());
+}
+
+// A hundred small cases a draw, on every instruction set in turn: with RapidCheck's hundred draws ten thousand.
+RC_GTEST_PROP(AttentionProperty, ManySmallCasesEqualTheReference, ()) {
+  std::mt19937_64 generator(*rc::gen::inRange<uint64_t>(0, uint64_t{1} << 40).as("seed"));
+  const auto upto = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(generator);
+  };
+  const std::vector<const kernels::cpu::StripMath*> all = focus::testing::all_strip_math();
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);  // far faster for such sizes
+  for (size_t x = 0; x < 100; ++x) {
+    CaseSpec spec;
+    spec.kv_heads = upto(1, 2);
+    spec.heads = spec.kv_heads * upto(1, 3);
+    spec.tk = upto(1, 60);
+    spec.tq = upto(0, 1) == 0 ? spec.tk : upto(1, spec.tk);
+    spec.dim = upto(1, 20);
+    spec.list_sets = upto(0, 1) == 0 ? 1 : spec.kv_heads;
+    spec.lists = upto(0, 6);
+    spec.probes = upto(0, spec.lists);
+    spec.window = upto(0, spec.tk + 1);
+    spec.layer_window = upto(0, 3) == 0 ? upto(1, spec.tk + 1) : 0;
+    spec.softcap = upto(0, 3) == 0 ? 2.5 : 0.0;
+    spec.document = upto(0, 3) == 0 ? upto(1, spec.tk) : 0;
+    spec.strided = upto(0, 3) == 0;
+    spec.dtype = upto(0, 3) == 0 ? at::kBFloat16 : at::kFloat;
+    spec.seed = generator();
+    const ::testing::AssertionResult result =
+        matches_reference(random_case(spec), {.math = {all[x % all.size()]}, .few_cells = true});
+    if (!result) RC_FAIL(spec.describe() + ": " + result.message());
+  }
+  at::set_num_threads(threads);
 }
 
 RC_GTEST_PROP(AttentionProperty, CountedPairsAreThoseOfTheMask, ()) {

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "attention/op.h"
+#include "kernels/cpu/strip_math.h"
 
 /// Helpers of the tests of attention kernels and methods.
 namespace focus::testing {
@@ -58,8 +60,19 @@ using AttentionFn = std::tuple<at::Tensor, at::Tensor> (*)(const at::Tensor&, co
                                                            const AttentionParams&);
 Results run(AttentionFn function, const Case& example, const at::Tensor& grad_out);
 
+struct MatchOptions {
+  /// The instruction sets to run the op on; null: the one in use.
+  std::vector<const kernels::cpu::StripMath*> math = {nullptr};
+  /// For cases of a handful of cells, where the reference may be right to the last bit by luck: allows the output, too,
+  /// what rounded scores explain.
+  bool few_cells = false;
+};
+
+/// All instruction sets that this machine can run, and the code of avx512 on what it has.
+std::vector<const kernels::cpu::StripMath*> all_strip_math();
+
 /// Runs the op and the reference in the case's dtype and the reference in float64, forward and backward, and compares
 /// them by as_exact_as.
-::testing::AssertionResult matches_reference(const Case& example);
+::testing::AssertionResult matches_reference(const Case& example, const MatchOptions& options = {});
 
 }  // namespace focus::testing

@@ -1,3 +1,4 @@
+#include "cli/bench_command.h"
 #include "cli/command.h"
 #include "cli/convert_command.h"
 #include "cli/eval_command.h"
@@ -14,6 +15,7 @@ const std::vector<CommandEntry>& commands() {
       {"eval", "perplexity, pairs kept, dominance, leak probe and tasks", make_eval_command},
       {"generate", "continue a text", make_generate_command},
       {"convert", "make a Hugging Face folder of a GGUF file or of PyTorch weights", make_convert_command},
+      {"bench", "time attention against dense attention, after checking the results", make_bench_command},
   };
   return entries;
 }

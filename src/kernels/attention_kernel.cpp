@@ -1,12 +1,12 @@
 #include "kernels/attention_kernel.h"
 
 #include "base/error.h"
-#include "kernels/cpu/tiled_attention.h"
+#include "kernels/cpu/strip_attention.h"
 
 namespace focus::kernels {
 
 const std::vector<AttentionKernel>& attention_kernels() {
-  static const std::vector<AttentionKernel> kernels = {cpu::tiled_attention_kernel()};
+  static const std::vector<AttentionKernel> kernels = {cpu::strip_attention_kernel()};
   return kernels;
 }
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/tiled_attention.h"
+#include "kernels/cpu/strip_attention.h"
 
 namespace focus::kernels::cpu {
 
@@ -11,8 +11,8 @@ bool supports(const AttentionProblem& problem) {
 
 }  // namespace
 
-AttentionKernel tiled_attention_kernel() {
-  return {"cpu-tiled", supports, tiled_forward, tiled_backward};
+AttentionKernel strip_attention_kernel() {
+  return {"cpu-strips", supports, strip_forward, strip_backward};
 }
 
 }  // namespace focus::kernels::cpu

@@ -1,0 +1,115 @@
+#include "cli/bench_command.h"
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "bench/attention_bench.h"
+#include "cli/output.h"
+
+namespace focus {
+
+namespace {
+
+class BenchCommand : public Command {
+ public:
+  void declare(OptionTable& table) override {
+    common_.declare(table, kSeedFlag);
+    table.section("What to measure");
+    table.add_positional("what", &what_, "attention").one_of({"attention"}).required();
+    AttentionBenchOptions& o = attention_;
+    table.add("methods", &o.methods, "what is compared").one_of(attention_bench_methods());
+    table.add("lengths", &o.lengths, "tokens of a sequence").at_least(1).at_most(1 << 24);
+    table.add("batch", &o.batch, "sequences at once").at_least(1).at_most(4096);
+    table.add("heads", &o.heads, "query heads").at_least(1).at_most(4096);
+    table.add("kv-heads", &kv_heads_, "key and value heads").at_least(1).default_text("those of the queries");
+    table.add("head-dim", &o.head_dim, "size of a head").at_least(1).at_most(1024);
+    table.add("dtype", &o.dtype, "type of q, k and v").one_of({"float32", "bfloat16", "float16"});
+    table.add("backward", &o.backward, "time the gradients too");
+    table.add("routing", &o.routing, "time a router that gives such lists, on hidden states as wide as all heads");
+    table.add("repeats", &o.repeats, "rounds; the median counts").at_least(1);
+    table.add_choice("clock", &o.clock, {{"wall", BenchClock::kWall}, {"cpu", BenchClock::kCpu}},
+                     "wall time, or with one thread its CPU time, for a machine that is busy with other work");
+    table
+        .add("dense-limit", &o.dense_limit,
+             "beyond this length dense attention is timed on sampled rows and extrapolated")
+        .at_least(4096);
+    table.section("Lists, drawn at random");
+    table.add("groups", &o.groups, "lists a head (K)").value_name("K").at_least(1).at_most(4095);
+    table.add("groups-per-token", &o.groups_per_token, "lists that a query probes")
+        .value_name("P")
+        .at_least(1)
+        .at_most(4095);
+    table.add("window", &o.window, "tokens at most this far back are always attended").value_name("W").at_least(0);
+    table.add("sinks", &o.sinks, "first tokens that all attend").at_least(0).at_most(4096);
+    table.add("skew", &o.skew, "largest list as a multiple of the mean").at_least(1);
+    table
+        .add("probes", &o.probes,
+             "lists of a query: its own, any with the same chance, or in proportion to their size; auto: own if "
+             "groups-per-token is 1, else proportional")
+        .one_of({"auto", "own", "uniform", "proportional"});
+    table.add("symmetric", &o.symmetric, "the paper's form: a token joins groups-per-token groups on both sides");
+  }
+
+  int run(const RunContext& /*run*/) override {
+    attention_.kv_heads = kv_heads_.value_or(attention_.heads);
+    attention_.seed = common_.seed;
+    const InterruptGuard guard;
+    const MachinePeaks peaks = measure_peaks();
+    if (!common_.json) {
+      write_output(fmt::format("peak {:.1f} GFLOP/s float32, reading {:.1f} GB/s; {}\n", peaks.fma_gflops,
+                               peaks.read_gbytes_s, cpu_name()));
+    }
+    const auto lines = run_attention_bench(attention_, peaks, [] { return !interrupted(); });
+    if (!common_.json) write_output(heading());
+    for (const nlohmann::json& line : lines) {
+      if (common_.json) {
+        write_json_line(line);
+      } else {
+        write_output(row(line));
+      }
+    }
+    if (!interrupted()) return 0;
+    log_warning("interrupted: the remaining lengths were left out");
+    return 1;
+  }
+
+ private:
+  static std::string heading() {
+    return fmt::format("{:>8} {:<7} {:<17} {:>11} {:>11} {:>11} {:>7} {:>9} {:>7} {:>9}  {}\n", "length", "method",
+                       "pass", "ms median", "min", "max", "pairs", "GFLOP/s", "ideal", "error", "times faster than");
+  }
+
+  static std::string row(const nlohmann::json& line) {
+    std::vector<std::string> ratios;
+    for (const auto& [method, ratio] : line["ratio_to"].items()) {
+      ratios.push_back(fmt::format("{} {:.2f}", method, ratio.get<double>()));
+    }
+    const std::string share =
+        line.contains("share_of_ideal") ? fmt::format("{:.1f}%", 100 * line["share_of_ideal"].get<double>()) : "";
+    std::string text =
+        fmt::format("{:>8} {:<7} {:<17} {:>11.3f} {:>11.3f} {:>11.3f} {:>6.2f}% {:>9.1f} {:>7} {:>9.1e}  {}",
+                    line["length"].get<int64_t>(), line["method"].get<std::string>(), line["pass"].get<std::string>(),
+                    line["ms_median"].get<double>(), line["ms_min"].get<double>(), line["ms_max"].get<double>(),
+                    100 * line["pairs_kept"].get<double>(), line["gflops"].get<double>(), share,
+                    line["max_error"].get<double>(), fmt::join(ratios, ", "));
+    if (line["extrapolated"].get<bool>()) text += " (extrapolated)";
+    if (line.contains("routing_share")) {
+      text += fmt::format(" (routing {:.1f}% of it)", 100 * line["routing_share"].get<double>());
+    }
+    return text + "\n";
+  }
+
+  std::string what_;
+  AttentionBenchOptions attention_;
+  std::optional<int64_t> kv_heads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_command() {
+  return std::make_unique<BenchCommand>();
+}
+
+}  // namespace focus
