@@ -1,5 +1,11 @@
 #include "attention/dense.h"
 
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "attention/decode.h"
 #include "base/error.h"
 
 namespace focus {
@@ -24,6 +30,13 @@ at::Tensor dense_attention(const at::Tensor& q, const at::Tensor& k, const at::T
   const int64_t kv_heads = k.size(1);
   const int64_t tq = q.size(2);
   const int64_t tk = k.size(2);
+  const bool recorded = at::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
+  if (tq == 1 && !recorded && !params.document_start.has_value() && heads % kv_heads == 0 && q.device().is_cpu() &&
+      q.scalar_type() != at::kDouble && k.stride(3) == 1 && v.stride(3) == 1) {
+    const int64_t first = params.layer_window > 0 ? std::max<int64_t>(0, tk - params.layer_window) : 0;
+    const std::vector<KeyChoice> chosen(static_cast<size_t>(q.size(0)), KeyChoice{{}, first, tk});
+    return decode_attention(q, k, v, chosen, 1, params.scale, params.softcap);
+  }
   const bool plain = !params.document_start.has_value() && params.softcap == 0 &&
                      (params.layer_window == 0 || params.layer_window >= tk) && heads % kv_heads == 0;
   if (plain && tq == 1) {

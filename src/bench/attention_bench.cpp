@@ -62,37 +62,6 @@ at::ScalarType dtype_of(const std::string& name) {
   return name == "bfloat16" ? at::kBFloat16 : name == "float16" ? at::kHalf : at::kFloat;
 }
 
-ProbeChoice choice_of(const AttentionBenchOptions& options) {
-  if (options.probes == "uniform") return ProbeChoice::kUniform;
-  if (options.probes == "proportional") return ProbeChoice::kProportional;
-  if (options.probes == "auto" && options.groups_per_token > 1) return ProbeChoice::kProportional;
-  return ProbeChoice::kOwn;
-}
-
-void check_options(const AttentionBenchOptions& options) {
-  if (options.heads % options.kv_heads != 0) {
-    fail_usage("--heads {}: expected a multiple of --kv-heads, {}", options.heads, options.kv_heads);
-  }
-  if (options.groups_per_token > options.groups) {
-    fail_usage("--groups-per-token {}: expected at most the number of groups, {}", options.groups_per_token,
-               options.groups);
-  }
-  if (options.probes == "own" && options.groups_per_token > 1) {
-    fail_usage("--probes own: a query has one list of its own, but --groups-per-token is {}", options.groups_per_token);
-  }
-  if (options.symmetric && options.probes != "auto") {
-    fail_usage("--probes {}: with --symmetric a query probes the lists that share a group with it", options.probes);
-  }
-  if (options.clock == BenchClock::kCpu && at::get_num_threads() > 1) {
-    fail_usage("--clock cpu: expected --threads 1, not {}", at::get_num_threads());
-  }
-  const auto longest = std::max_element(options.lengths.begin(), options.lengths.end());
-  if (options.backward && longest != options.lengths.end() && *longest > options.dense_limit) {
-    fail_usage("--backward: the length {} is beyond --dense-limit {}, where dense attention is extrapolated", *longest,
-               options.dense_limit);
-  }
-}
-
 class AttentionBench {
  public:
   AttentionBench(const AttentionBenchOptions& options, const MachinePeaks& peaks)
@@ -160,7 +129,7 @@ class AttentionBench {
     if (!contender.dense) {
       const AttentionParams lists = random_lists(
           {options_.batch, options_.kv_heads, length, options_.groups, options_.groups_per_token, options_.sinks,
-           options_.skew, choice_of(options_), options_.symmetric, static_cast<uint64_t>(options_.seed)});
+           options_.skew, probe_choice(options_), options_.symmetric, static_cast<uint64_t>(options_.seed)});
       params.key_group = lists.key_group;
       params.probes = method == "window" ? lists.probes->narrow(3, 0, 1) : *lists.probes;
       params.window = options_.window;
@@ -324,13 +293,44 @@ void add_shares(std::vector<json>& lines) {
 
 }  // namespace
 
+ProbeChoice probe_choice(const AttentionBenchOptions& options) {
+  if (options.probes == "uniform") return ProbeChoice::kUniform;
+  if (options.probes == "proportional") return ProbeChoice::kProportional;
+  if (options.probes == "auto" && options.groups_per_token > 1) return ProbeChoice::kProportional;
+  return ProbeChoice::kOwn;
+}
+
+void check_bench_options(const AttentionBenchOptions& options) {
+  if (options.heads % options.kv_heads != 0) {
+    fail_usage("--heads {}: expected a multiple of --kv-heads, {}", options.heads, options.kv_heads);
+  }
+  if (options.groups_per_token > options.groups) {
+    fail_usage("--groups-per-token {}: expected at most the number of groups, {}", options.groups_per_token,
+               options.groups);
+  }
+  if (options.probes == "own" && options.groups_per_token > 1) {
+    fail_usage("--probes own: a query has one list of its own, but --groups-per-token is {}", options.groups_per_token);
+  }
+  if (options.symmetric && options.probes != "auto") {
+    fail_usage("--probes {}: with --symmetric a query probes the lists that share a group with it", options.probes);
+  }
+  if (options.clock == BenchClock::kCpu && at::get_num_threads() > 1) {
+    fail_usage("--clock cpu: expected --threads 1, not {}", at::get_num_threads());
+  }
+  const auto longest = std::max_element(options.lengths.begin(), options.lengths.end());
+  if (options.backward && longest != options.lengths.end() && *longest > options.dense_limit) {
+    fail_usage("--backward: the length {} is beyond --dense-limit {}, where dense attention is extrapolated", *longest,
+               options.dense_limit);
+  }
+}
+
 std::vector<std::string> attention_bench_methods() {
   return {"full", "focus", "window", "sdpa"};
 }
 
 std::vector<json> run_attention_bench(const AttentionBenchOptions& options, const MachinePeaks& peaks,
                                       const std::function<bool()>& keep_going) {
-  check_options(options);
+  check_bench_options(options);
   AttentionBench bench(options, peaks);
   std::vector<json> lines;
   for (const int64_t length : options.lengths) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/peaks.h"
+#include "bench/random_lists.h"
 #include "bench/timing.h"
 
 namespace focus {
@@ -36,7 +37,13 @@ struct AttentionBenchOptions {
   BenchClock clock = BenchClock::kWall;
 };
 
-/// Names for --methods.
+/// Throws UsageError when options do not fit together.
+void check_bench_options(const AttentionBenchOptions& options);
+
+/// options.probes with auto resolved.
+ProbeChoice probe_choice(const AttentionBenchOptions& options);
+
+/// Names for --methods of `focus bench attention`.
 std::vector<std::string> attention_bench_methods();
 
 /// Runs the measurements and returns one JSON object a length, method and pass (keys: docs/formats.md). Every figure

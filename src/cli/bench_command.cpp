@@ -2,10 +2,13 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "bench/attention_bench.h"
+#include "bench/decode_bench.h"
 #include "cli/output.h"
 
 namespace focus {
@@ -17,7 +20,9 @@ class BenchCommand : public Command {
   void declare(OptionTable& table) override {
     common_.declare(table, kSeedFlag);
     table.section("What to measure");
-    table.add_positional("what", &what_, "attention").one_of({"attention"}).required();
+    table.add_positional("what", &what_, "attention: a whole sequence; decode: one token behind a cache")
+        .one_of({"attention", "decode"})
+        .required();
     AttentionBenchOptions& o = attention_;
     table.add("methods", &o.methods, "what is compared").one_of(attention_bench_methods());
     table.add("lengths", &o.lengths, "tokens of a sequence").at_least(1).at_most(1 << 24);
@@ -52,7 +57,9 @@ class BenchCommand : public Command {
     table.add("symmetric", &o.symmetric, "the paper's form: a token joins groups-per-token groups on both sides");
   }
 
-  int run(const RunContext& /*run*/) override {
+  int run(const RunContext& run) override {
+    const bool decode = what_ == "decode";
+    if (decode) check_decode(run.options);
     attention_.kv_heads = kv_heads_.value_or(attention_.heads);
     attention_.seed = common_.seed;
     const InterruptGuard guard;
@@ -61,13 +68,15 @@ class BenchCommand : public Command {
       write_output(fmt::format("peak {:.1f} GFLOP/s float32, reading {:.1f} GB/s; {}\n", peaks.fma_gflops,
                                peaks.read_gbytes_s, cpu_name()));
     }
-    const auto lines = run_attention_bench(attention_, peaks, [] { return !interrupted(); });
-    if (!common_.json) write_output(heading());
+    const auto keep_going = [] { return !interrupted(); };
+    const auto lines =
+        decode ? run_decode_bench(attention_, peaks, keep_going) : run_attention_bench(attention_, peaks, keep_going);
+    if (!common_.json) write_output(decode ? decode_heading() : heading());
     for (const nlohmann::json& line : lines) {
       if (common_.json) {
         write_json_line(line);
       } else {
-        write_output(row(line));
+        write_output(decode ? decode_row(line) : row(line));
       }
     }
     if (!interrupted()) return 0;
@@ -76,16 +85,45 @@ class BenchCommand : public Command {
   }
 
  private:
+  void check_decode(const OptionTable& table) const {
+    for (const char* flag : {"backward", "routing", "dense-limit"}) {
+      if (table.changed(flag)) fail_usage("bench decode: --{} belongs to bench attention", flag);
+    }
+    for (const std::string& method : attention_.methods) {
+      const std::vector<std::string> known = decode_bench_methods();
+      if (std::find(known.begin(), known.end(), method) == known.end()) {
+        fail_usage("bench decode: no method {}; known: {}", method, fmt::join(known, ", "));
+      }
+    }
+  }
+
+  static std::string ratios(const nlohmann::json& line) {
+    std::vector<std::string> texts;
+    for (const auto& [method, ratio] : line["ratio_to"].items()) {
+      texts.push_back(fmt::format("{} {:.2f}", method, ratio.get<double>()));
+    }
+    return fmt::format("{}", fmt::join(texts, ", "));
+  }
+
+  static std::string decode_heading() {
+    return fmt::format("{:>8} {:<7} {:>11} {:>11} {:>11} {:>7} {:>8} {:>9} {:>9}  {}\n", "length", "method",
+                       "ms median", "min", "max", "keys", "GB/s", "bandwidth", "error", "times faster than");
+  }
+
+  static std::string decode_row(const nlohmann::json& line) {
+    return fmt::format("{:>8} {:<7} {:>11.4f} {:>11.4f} {:>11.4f} {:>6.2f}% {:>8.2f} {:>8.1f}% {:>9.1e}  {}\n",
+                       line["length"].get<int64_t>(), line["method"].get<std::string>(),
+                       line["ms_median"].get<double>(), line["ms_min"].get<double>(), line["ms_max"].get<double>(),
+                       100 * line["pairs_kept"].get<double>(), line["gbytes_s"].get<double>(),
+                       100 * line["share_of_bandwidth"].get<double>(), line["max_error"].get<double>(), ratios(line));
+  }
+
   static std::string heading() {
     return fmt::format("{:>8} {:<7} {:<17} {:>11} {:>11} {:>11} {:>7} {:>9} {:>7} {:>9}  {}\n", "length", "method",
                        "pass", "ms median", "min", "max", "pairs", "GFLOP/s", "ideal", "error", "times faster than");
   }
 
   static std::string row(const nlohmann::json& line) {
-    std::vector<std::string> ratios;
-    for (const auto& [method, ratio] : line["ratio_to"].items()) {
-      ratios.push_back(fmt::format("{} {:.2f}", method, ratio.get<double>()));
-    }
     const std::string share =
         line.contains("share_of_ideal") ? fmt::format("{:.1f}%", 100 * line["share_of_ideal"].get<double>()) : "";
     std::string text =
@@ -93,7 +131,7 @@ class BenchCommand : public Command {
                     line["length"].get<int64_t>(), line["method"].get<std::string>(), line["pass"].get<std::string>(),
                     line["ms_median"].get<double>(), line["ms_min"].get<double>(), line["ms_max"].get<double>(),
                     100 * line["pairs_kept"].get<double>(), line["gflops"].get<double>(), share,
-                    line["max_error"].get<double>(), fmt::join(ratios, ", "));
+                    line["max_error"].get<double>(), ratios(line));
     if (line["extrapolated"].get<bool>()) text += " (extrapolated)";
     if (line.contains("routing_share")) {
       text += fmt::format(" (routing {:.1f}% of it)", 100 * line["routing_share"].get<double>());

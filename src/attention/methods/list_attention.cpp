@@ -6,8 +6,8 @@
 #include <numeric>
 #include <optional>
 
+#include "attention/decode.h"
 #include "attention/dense.h"
-#include "attention/methods/decode.h"
 #include "attention/methods/list_cache.h"
 #include "base/error.h"
 
@@ -110,26 +110,20 @@ at::Tensor ListAttention::decode(const AttentionInput& input, ListCache& cache, 
   const at::Tensor starts = new_starts(input, i);
   const at::Tensor probe_rows = routes.probes.contiguous();
   const int32_t* probes = probe_rows.const_data_ptr<int32_t>();
-  std::vector<std::vector<int32_t>> positions(static_cast<size_t>(batch * sets));
+  std::vector<KeyChoice> chosen(static_cast<size_t>(batch * sets));
   for (int64_t b = 0; b < batch; ++b) {
     const int64_t start = starts.const_data_ptr<int64_t>()[b];
     const int64_t first = input.layer_window > 0 ? std::max(start, i - input.layer_window + 1) : start;
     const int64_t near = std::max(i - config_.window, first);
     for (int64_t s = 0; s < sets; ++s, probes += slots) {
       if (start > i) continue;
-      auto& chosen = positions[static_cast<size_t>(b * sets + s)];
-      for (int64_t p = 0; p < slots; ++p) {
-        if (probes[p] < 0) continue;
-        const auto& members = cache.members(b, s, probes[p]);
-        const auto from = std::lower_bound(members.begin(), members.end(), first);
-        chosen.insert(chosen.end(), from, std::lower_bound(from, members.end(), near));
-      }
-      for (int64_t j = near; j <= i; ++j) chosen.push_back(static_cast<int32_t>(j));
-      pairs_.kept += static_cast<int64_t>(chosen.size());
+      KeyChoice& choice = chosen[static_cast<size_t>(b * sets + s)];
+      choice = cache.choose(b, s, probes, slots, first, near);
+      pairs_.kept += choice.count();
       pairs_.causal += i - start + 1;
     }
   }
-  return decode_attention(input.q, cache.keys(), cache.values(), positions, sets, input.scale, input.softcap);
+  return decode_attention(input.q, cache.keys(), cache.values(), chosen, sets, input.scale, input.softcap);
 }
 
 void ListAttention::count_usage(int64_t layer, const at::Tensor& key_group) {

@@ -47,6 +47,18 @@ const std::vector<int32_t>& ListCache::members(int64_t batch, int64_t set, int64
   return static_cast<size_t>(list) < lists.size() ? lists[static_cast<size_t>(list)] : kNone;
 }
 
+KeyChoice ListCache::choose(int64_t batch, int64_t set, const int32_t* probes, int64_t slots, int64_t first,
+                            int64_t near) const {
+  KeyChoice choice{{}, near, length()};
+  for (int64_t p = 0; p < slots; ++p) {
+    if (probes[p] < 0) continue;
+    const std::vector<int32_t>& list = members(batch, set, probes[p]);
+    const auto from = std::lower_bound(list.begin(), list.end(), first);
+    choice.scattered.insert(choice.scattered.end(), from, std::lower_bound(from, list.end(), near));
+  }
+  return choice;
+}
+
 int64_t ListCache::bytes() const {
   size_t ids = 0;
   for (const auto& row : groups_) ids += row.capacity();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "attention/decode.h"
 #include "attention/kv_cache.h"
 #include "attention/method.h"
 
@@ -26,6 +27,10 @@ class ListCache : public LayerCache {
   at::Tensor key_group() const;
   /// Positions of the tokens in a list, ascending; empty for a list that was never used.
   const std::vector<int32_t>& members(int64_t batch, int64_t set, int64_t list) const;
+
+  /// The keys of a query: the members of the lists it probes (ids [slots], negative unused) at positions first .. near
+  /// - 1, and everything from `near` on.
+  KeyChoice choose(int64_t batch, int64_t set, const int32_t* probes, int64_t slots, int64_t first, int64_t near) const;
 
   int64_t length() const override { return kv_.length(); }
   int64_t bytes() const override;

@@ -42,7 +42,7 @@ class BackwardWorker {
         width_(pad_lanes(dim_)),
         lanes_(plan.math.lanes),
         strip_stride_((kRunKeys + kKeySlack) * lanes_),
-        scale_(plan.problem),
+        scale_(plan.problem.scale, plan.problem.softcap),
         keys_(scratch_, kRunKeys, width_),
         values_(scratch_, kRunKeys, width_) {
     const int64_t rows = plan.block * group_;

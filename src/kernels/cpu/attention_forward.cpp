@@ -52,7 +52,7 @@ class ForwardWorker {
         dim_(plan.problem.head_dim()),
         width_(pad_lanes(dim_)),
         lanes_(plan.math.lanes),
-        scale_(plan.problem),
+        scale_(plan.problem.scale, plan.problem.softcap),
         keys_(scratch_, kPartKeys, width_),
         values_(scratch_, kPartKeys, width_) {
     const int64_t rows = std::min(plan.block, plan.problem.tq()) * group_;

@@ -1,8 +1,6 @@
 #include "kernels/cpu/attention_strips.h"
 
-#include <cmath>
 #include <limits>
-#include <numbers>
 
 namespace focus::kernels::cpu {
 
@@ -68,9 +66,17 @@ void visit_tiles(const PairRule& rule, const ListIndex* index, const QueryBlock&
     const int32_t* keys = index->keys(list);
     const int32_t* keys_end = keys + index->key_count(list);
     if (keys == keys_end) continue;
-    for (const int32_t* query = std::lower_bound(queries, queries_end, block.first);
-         query < queries_end && *query < block.last; ++query) {
-      const auto [begin, end] = rule.list_range(rule.position(*query), keys, keys_end);
+    const int32_t* query = std::lower_bound(queries, queries_end, block.first);
+    if (query == queries_end || *query >= block.last) continue;
+    const int64_t count = keys_end - keys;
+    int64_t end = std::lower_bound(keys, keys_end, rule.window_begin(rule.position(*query))) - keys;
+    for (; query < queries_end && *query < block.last; ++query) {
+      // Queries ascend, so the window's beginning moves forward only.
+      const int64_t i = rule.position(*query);
+      const int64_t window_begin = rule.window_begin(i);
+      while (end < count && keys[end] < window_begin) ++end;
+      const int64_t first = rule.first(i);
+      const int64_t begin = first <= keys[0] ? 0 : std::lower_bound(keys, keys + end, first) - keys;
       if (begin < end) collector.add(*query, begin, end, keys);
     }
     collector.flush(keys);
@@ -84,15 +90,6 @@ PairRule pair_rule(const AttentionProblem& problem, const at::Tensor& documents,
   rule.layer_window = problem.layer_window;
   if (documents.defined()) rule.document_start = documents.const_data_ptr<int32_t>() + batch * problem.tk();
   return rule;
-}
-
-ScoreScale::ScoreScale(const AttentionProblem& problem) {
-  const float scale = problem.scale;
-  factor = scale > 0.0F ? 1.0F : scale < 0.0F ? -1.0F : 0.0F;
-  const float size = scale == 0.0F ? 1.0F : std::abs(scale);
-  const bool capped = problem.softcap > 0.0F;
-  cap = capped ? size / problem.softcap : 0.0F;
-  multiplier = (capped ? problem.softcap : size) * std::numbers::log2e_v<float>;
 }
 
 void StripLanes::set(const RowTile& tile, int64_t first, int64_t lanes, int64_t from, int64_t to) {

@@ -48,13 +48,6 @@ void visit_tiles(const PairRule& rule, const ListIndex* index, const QueryBlock&
 /// The rule for one batch row. `documents` is document_start made contiguous, or undefined.
 PairRule pair_rule(const AttentionProblem& problem, const at::Tensor& documents, int64_t batch);
 
-/// How q.k becomes a power of 2: scores are `factor` * q.k (its sign, or 0), the rest is done inside the exponential,
-/// where it costs no rounding.
-struct ScoreScale {
-  float factor, multiplier, cap;
-  explicit ScoreScale(const AttentionProblem& problem);
-};
-
 /// Lanes of one strip, from row `first` of a tile on, against the keys [from, to) of its array.
 struct StripLanes {
   static constexpr int64_t kMost = 64;

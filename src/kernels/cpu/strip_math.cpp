@@ -3,7 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
+#include <numbers>
 
 #include "base/error.h"
 #include "kernels/cpu/isa/strip_math.h"
@@ -43,6 +45,14 @@ std::vector<const StripMath*> find_available() {
 }
 
 }  // namespace
+
+ScoreScale::ScoreScale(float scale, float softcap) {
+  factor = scale > 0.0F ? 1.0F : scale < 0.0F ? -1.0F : 0.0F;
+  const float size = scale == 0.0F ? 1.0F : std::abs(scale);
+  const bool capped = softcap > 0.0F;
+  cap = capped ? size / softcap : 0.0F;
+  multiplier = (capped ? softcap : size) * std::numbers::log2e_v<float>;
+}
 
 const std::vector<const StripMath*>& available_strip_math() {
   static const std::vector<const StripMath*> available = find_available();

@@ -36,6 +36,26 @@ struct StripScores {
   float cap = 0.0F;
 };
 
+/// Some keys and values for one query, whose heads share them.
+struct DecodeChunk {
+  int64_t heads = 1;
+  int64_t dim = 0;
+  int64_t value_dim = 0;
+  int64_t count = 0;
+  const void* const* keys = nullptr;    ///< [count] rows of dim values, float32 or bfloat16
+  const void* const* values = nullptr;  ///< [count] rows of value_dim values
+  bool bfloat16 = false;
+  float factor = 1.0F, multiplier = 1.0F, cap = 0.0F;  ///< See ScoreScale.
+};
+
+/// How q.k becomes a power of 2: scores are `factor` * q.k (the sign of the scale, or 0), the rest is done inside the
+/// exponential, where it costs no rounding: see StripScores for `multiplier` and `cap`.
+struct ScoreScale {
+  float factor, multiplier, cap;
+  /// softcap 0: none.
+  ScoreScale(float scale, float softcap);
+};
+
 /// One instruction set's version of the inner loops. All take and give float32.
 struct StripMath {
   const char* name;
@@ -71,6 +91,10 @@ struct StripMath {
 
   /// Widens bfloat16 (as bits) to float32.
   void (*widen)(const uint16_t* from, int64_t count, float* to);
+
+  /// Online softmax and weighted sum of some keys of one query: q [heads][dim], scores [heads][count] as scratch; state
+  /// maximum and sum [heads] (base 2, as in softmax_step) and out [heads][value_dim], not normalised.
+  void (*decode_step)(const DecodeChunk& chunk, const float* q, float* scores, float* maximum, float* sum, float* out);
 };
 
 /// The versions that this machine can run, the preferred first; "baseline" is always among them.

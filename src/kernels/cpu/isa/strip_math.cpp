@@ -4,19 +4,16 @@
 #include "kernels/cpu/isa/strip_math.h"
 
 #include <math.h>
-#include <string.h>
 
-#define FOCUS_INLINE inline __attribute__((always_inline))
-// The loops over registers are kept out of their callers: inlined, the compiler tends to spill the accumulators.
-#define FOCUS_APART __attribute__((noinline))
+#include "kernels/cpu/isa/vector.h"
 
 namespace focus::kernels::cpu::FOCUS_ISA {
 
+/// decode_math.cpp
+void decode_step(const DecodeChunk& chunk, const float* q, float* scores, float* maximum, float* sum, float* out);
+
 namespace {
 
-typedef float Vec __attribute__((vector_size(FOCUS_VECTOR)));
-typedef int32_t IntVec __attribute__((vector_size(FOCUS_VECTOR)));
-constexpr int64_t kVec = FOCUS_VECTOR / 4;
 constexpr int kVecs = 3;                   // vectors of a strip
 constexpr int64_t kStrip = kVecs * kVec;   // lanes of a strip
 constexpr int kWide = FOCUS_VECTOR == 64;  // 32 registers instead of 16
@@ -24,53 +21,6 @@ constexpr int kKeys = kWide ? 8 : 4;       // kKeys * kVecs accumulators for sco
 constexpr int kColumns = kWide ? 4 : 2;    // kRowGroup * kColumns accumulators for sums of rows
 constexpr int kRows = static_cast<int>(kRowGroup);
 static_assert(kStrip % kRows == 0 && kKeys <= kKeySlack + 1);
-
-FOCUS_INLINE Vec load(const float* p) {
-  Vec v;
-  memcpy(&v, p, sizeof v);
-  return v;
-}
-
-FOCUS_INLINE IntVec load_ints(const int32_t* p) {
-  IntVec v;
-  memcpy(&v, p, sizeof v);
-  return v;
-}
-
-FOCUS_INLINE void store(float* p, Vec v) {
-  memcpy(p, &v, sizeof v);
-}
-
-FOCUS_INLINE Vec splat(float x) {
-  return x - Vec{};
-}
-
-FOCUS_INLINE Vec larger(Vec a, Vec b) {
-  return a > b ? a : b;
-}
-
-// 2^x for x <= 0 (a rounding above 0 does no harm), to about 1 ulp: x = n + r with |r| <= 1/2 and a polynomial for 2^r
-// (least largest relative error, degree 6). Exactly 0 from 2^-127 down, as for -inf; NaN stays NaN.
-FOCUS_INLINE Vec exp2(Vec x) {
-  constexpr float kMagic = 12583039.0F;  // 1.5 * 2^23 + 127: adding it rounds to an integer, biased as an exponent is
-  const Vec floor = splat(-127.0F);
-  const Vec clamped = floor > x ? floor : x;
-  const Vec shifted = clamped + kMagic;
-  const Vec r = clamped - (shifted - kMagic);
-  Vec p = splat(1.535336196e-4F);
-  p = p * r + 1.339887385e-3F;
-  p = p * r + 9.618436918e-3F;
-  p = p * r + 5.550332367e-2F;
-  p = p * r + 2.402264774e-1F;
-  p = p * r + 6.931471825e-1F;
-  p = p * r + 1.0F;
-  IntVec bits;
-  memcpy(&bits, &shifted, sizeof bits);
-  bits <<= 23;
-  Vec power;
-  memcpy(&power, &bits, sizeof power);
-  return p * power;
-}
 
 FOCUS_APART void product_tile(const float* columns, int64_t dim, const float* const* keys, float factor, float* out) {
   Vec sum[kKeys][kVecs] = {};
@@ -340,7 +290,7 @@ void widen(const uint16_t* from, int64_t count, float* to) {
 
 const StripMath& strip_math() {
   static constexpr StripMath math = {FOCUS_ISA_NAME,   kStrip,   transpose, products, softmax_step,
-                                     softmax_gradient, add_rows, add_outer, widen};
+                                     softmax_gradient, add_rows, add_outer, widen,    decode_step};
   return math;
 }
 
