@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -91,14 +90,14 @@ Loops choose_loops() {
 }
 
 template <typename F>
-double best_seconds(int repeats, const F& work) {
+double best_seconds(int repeats, BenchClock clock, const F& work) {
   double best = 1e30;
   for (int r = 0; r < repeats; ++r) {
-    const auto start = std::chrono::steady_clock::now();
+    const double start = now_ms(clock);
     at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t begin, int64_t end) {
       for (int64_t part = begin; part < end; ++part) work(part);
     });
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    best = std::min(best, 1e-3 * (now_ms(clock) - start));
   }
   return best;
 }
@@ -114,20 +113,21 @@ std::string read_cpu_name() {
 
 }  // namespace
 
-MachinePeaks measure_peaks() {
+MachinePeaks measure_peaks(BenchClock clock) {
   const Loops loops = choose_loops();
   const auto threads = static_cast<double>(at::get_num_threads());
   MachinePeaks peaks;
   std::atomic<float> sink{0.0F};  // keeps the work from being left out
   constexpr int64_t kSteps = 1'000'000;
-  const double seconds = best_seconds(10, [&](int64_t) { sink = loops.multiply_add(kSteps); });
+  const double seconds = best_seconds(10, clock, [&](int64_t) { sink = loops.multiply_add(kSteps); });
   peaks.fma_gflops = 2e-9 * kChains * loops.width * kSteps * threads / seconds;
 
   constexpr int64_t kBytes = int64_t{256} << 20;
   const std::vector<char> memory(kBytes, 1);
   const int64_t part = kBytes / at::get_num_threads() / 256 * 256;
   std::atomic<uint64_t> word{0};
-  const double read_seconds = best_seconds(5, [&](int64_t p) { word = loops.read(memory.data() + p * part, part); });
+  const double read_seconds =
+      best_seconds(7, clock, [&](int64_t p) { word = loops.read(memory.data() + p * part, part); });
   peaks.read_gbytes_s = 1e-9 * static_cast<double>(part) * threads / read_seconds;
   return peaks;
 }

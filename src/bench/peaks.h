@@ -1,5 +1,7 @@
 #pragma once
 
+#include "bench/timing.h"
+
 namespace focus {
 
 /// What this machine can do at most, measured, with the threads that ATen uses.
@@ -8,8 +10,8 @@ struct MachinePeaks {
   double read_gbytes_s = 0.0;  ///< Reading memory in order, far beyond the caches.
 };
 
-/// Takes about half a second and 256 MB.
-MachinePeaks measure_peaks();
+/// By that clock, the best of some tries. Takes about half a second and 256 MB.
+MachinePeaks measure_peaks(BenchClock clock);
 
 /// "AMD EPYC ..." from /proc/cpuinfo; "unknown" elsewhere.
 const char* cpu_name();

@@ -13,15 +13,6 @@ namespace focus {
 
 namespace {
 
-double now_ms(BenchClock clock) {
-  if (clock == BenchClock::kCpu) {
-    timespec time{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
-  }
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 // A line "VmHWM:  1234 kB" of /proc/self/status, in bytes; -1 if there is none.
 int64_t status_bytes(const std::string& name) {
   std::ifstream file("/proc/self/status");
@@ -32,6 +23,15 @@ int64_t status_bytes(const std::string& name) {
 }
 
 }  // namespace
+
+double now_ms(BenchClock clock) {
+  if (clock == BenchClock::kCpu) {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
+  }
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 Timing summarize(std::vector<double> samples) {
   require(!samples.empty(), "bench: no samples");

@@ -22,6 +22,9 @@ Timing summarize(std::vector<double> samples);
 /// Wall time, or the CPU time of this process (of use with one thread, on a machine that is busy with other work).
 enum class BenchClock { kWall, kCpu };
 
+/// A reading of the clock in milliseconds.
+double now_ms(BenchClock clock);
+
 /// Runs every function once to warm up, then `repeats` rounds in which each is timed in turn, so that a change of the
 /// machine's speed meets them all alike. A sample repeats a short function until `min_ms` have passed and takes the
 /// mean. Calls `round` after each round; when it returns false, the rounds so far count.

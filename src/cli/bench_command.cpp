@@ -62,8 +62,9 @@ class BenchCommand : public Command {
     if (decode) check_decode(run.options);
     attention_.kv_heads = kv_heads_.value_or(attention_.heads);
     attention_.seed = common_.seed;
+    check_bench_options(attention_);
     const InterruptGuard guard;
-    const MachinePeaks peaks = measure_peaks();
+    const MachinePeaks peaks = measure_peaks(attention_.clock);
     if (!common_.json) {
       write_output(fmt::format("peak {:.1f} GFLOP/s float32, reading {:.1f} GB/s; {}\n", peaks.fma_gflops,
                                peaks.read_gbytes_s, cpu_name()));

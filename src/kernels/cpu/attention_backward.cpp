@@ -172,12 +172,11 @@ class BackwardWorker {
     float* changes = changes_ + strip * strip_stride_;
     const StripScores scores{end - begin, weights + begin * lanes_, lane_.begin,
                              lane_.end,   scale_.multiplier,        scale_.cap};
-    math_.products(q_columns_ + first * dim_, dim_, keys_.at(begin), end - begin, scale_.factor, scores.scores);
-    math_.products(grad_out_columns_ + first * dim_, dim_, values_.at(begin), end - begin, 1.0F,
-                   changes + begin * lanes_);
-    math_.softmax_gradient(scores, changes + begin * lanes_, lse, delta, plan_.problem.scale);
     StripScores change = scores;
     change.scores = changes + begin * lanes_;
+    math_.products(scores, q_columns_ + first * dim_, dim_, keys_.at(begin), scale_.factor);
+    math_.products(change, grad_out_columns_ + first * dim_, dim_, values_.at(begin), 1.0F);
+    math_.softmax_gradient(scores, change.scores, lse, delta, plan_.problem.scale);
     math_.add_rows(change, nullptr, keys_.at(begin), width_, dq);
     const int64_t floor = begin / kRowGroup * kRowGroup;
     const int64_t ceiling = (end + kRowGroup - 1) / kRowGroup * kRowGroup;

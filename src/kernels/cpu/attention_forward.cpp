@@ -14,7 +14,7 @@ constexpr int64_t kTileStrips = 8;    // strips that share a run of keys while i
 constexpr int64_t kPartKeys = 512;    // such a run
 constexpr int64_t kChunkKeys = 128;   // keys of one step of the softmax
 constexpr int64_t kLastChunk = 192;   // a window's keys up to this many are one step
-constexpr int64_t kMostRows = 8192;   // rows whose states a task holds
+constexpr int64_t kMostRows = 1024;   // rows whose states a task holds
 constexpr int64_t kTasksAThread = 4;  // for an even load
 constexpr float kStart = -1e30F;      // running maximum of a row before its first key
 
@@ -159,8 +159,8 @@ class ForwardWorker {
       sum[lane] = lane < count ? sum_[row] : 0.0F;
       out[lane] = lane < count ? out_ + row * width_ : spare_;
     }
-    math_.products(columns_ + first * dim_, dim_, keys_.at(begin - loaded), end - begin, scale_.factor, scores_);
     const StripScores scores{end - begin, scores_, lane_.begin, lane_.end, scale_.multiplier, scale_.cap};
+    math_.products(scores, columns_ + first * dim_, dim_, keys_.at(begin - loaded), scale_.factor);
     math_.softmax_step(scores, maximum, sum, shrink);
     math_.add_rows(scores, shrink, values_.at(begin - loaded), width_, out);
     for (int64_t lane = 0; lane < count; ++lane) {

@@ -64,9 +64,9 @@ struct StripMath {
   /// out[d][lane] = rows[lane][d], d < dim, for all lanes.
   void (*transpose)(const float* const* rows, int64_t dim, float* out);
 
-  /// out[x][lane] = factor * sum_d columns[d][lane] * keys[x][d], x < count. May write kKeySlack rows more.
-  void (*products)(const float* columns, int64_t dim, const float* const* keys, int64_t count, float factor,
-                   float* out);
+  /// scores[x][lane] = factor * sum_d columns[d][lane] * keys[x][d] for all keys x that the lane may meet; other cells
+  /// are left as they are or get the same sum. May write kKeySlack rows more.
+  void (*products)(const StripScores& strip, const float* columns, int64_t dim, const float* const* keys, float factor);
 
   /// One step of online softmax in base 2: turns scores s into 2^(multiplier * s - m_new), 0 where not allowed, and
   /// brings maximum m and sum l of the lanes up to date. shrink[lane] = 2^(m_old - m_new) is what earlier sums must be

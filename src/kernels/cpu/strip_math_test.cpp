@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -65,18 +66,26 @@ TEST_P(Strips, Transpose) {
 TEST_P(Strips, Products) {
   constexpr int64_t kDim = 37;
   const std::vector<float> columns = random_floats(kDim * lanes_);
-  for (int64_t count = 1; count <= 17; ++count) {
-    const std::vector<float> keys = random_floats(count * kDim);
-    std::vector<float> out(static_cast<size_t>((count + kKeySlack) * lanes_), kNan);
-    math_.products(columns.data(), kDim, row_pointers<const float*>(keys, count, kDim).data(), count, 0.25F,
-                   out.data());
-    for (int64_t x = 0; x < count; ++x) {
+  for (const bool diagonal : {false, true}) {
+    for (int64_t count = 1; count <= 90; count += count < 17 ? 1 : 13) {
+      const std::vector<float> keys = random_floats(count * kDim);
+      std::vector<float> out(static_cast<size_t>((count + kKeySlack) * lanes_), kNan);
+      // All keys for all lanes, or runs that move along the lanes, as those of a window do.
+      std::vector<int32_t> begin(lanes_, 0), end(lanes_, static_cast<int32_t>(count));
+      for (int64_t i = 0; diagonal && i < lanes_; ++i) {
+        begin[i] = static_cast<int32_t>(std::clamp<int64_t>(i - 5, 0, count));
+        end[i] = static_cast<int32_t>(std::clamp<int64_t>(count - lanes_ + i, 0, count));
+      }
+      math_.products({count, out.data(), begin.data(), end.data()}, columns.data(), kDim,
+                     row_pointers<const float*>(keys, count, kDim).data(), 0.25F);
       for (int64_t lane = 0; lane < lanes_; ++lane) {
-        double expected = 0.0;
-        for (int64_t d = 0; d < kDim; ++d) {
-          expected += 0.25 * static_cast<double>(columns[d * lanes_ + lane]) * keys[x * kDim + d];
+        for (int64_t x = begin[lane]; x < end[lane]; ++x) {
+          double expected = 0.0;
+          for (int64_t d = 0; d < kDim; ++d) {
+            expected += 0.25 * static_cast<double>(columns[d * lanes_ + lane]) * keys[x * kDim + d];
+          }
+          ASSERT_NEAR(out[x * lanes_ + lane], expected, 1e-6) << "key " << x << " of " << count << ", lane " << lane;
         }
-        ASSERT_NEAR(out[x * lanes_ + lane], expected, 1e-6) << "key " << x << " of " << count << ", lane " << lane;
       }
     }
   }

@@ -22,26 +22,31 @@ constexpr int kColumns = kWide ? 4 : 2;    // kRowGroup * kColumns accumulators 
 constexpr int kRows = static_cast<int>(kRowGroup);
 static_assert(kStrip % kRows == 0 && kKeys <= kKeySlack + 1);
 
+// Scores of kKeys keys for the vectors kFirst .. kLast - 1 of the strip.
+template <int kFirst, int kLast>
 FOCUS_APART void product_tile(const float* columns, int64_t dim, const float* const* keys, float factor, float* out) {
-  Vec sum[kKeys][kVecs] = {};
+  constexpr int kUsed = kLast - kFirst;
+  Vec sum[kKeys][kUsed] = {};
   const float* key[kKeys];
   for (int r = 0; r < kKeys; ++r) key[r] = keys[r];
+  columns += kFirst * kVec;
+  out += kFirst * kVec;
 #pragma GCC unroll 4
   for (int64_t d = 0; d < dim; ++d, columns += kStrip) {
-    Vec column[kVecs];
+    Vec column[kUsed];
 #pragma GCC unroll 3
-    for (int v = 0; v < kVecs; ++v) column[v] = load(columns + v * kVec);
+    for (int v = 0; v < kUsed; ++v) column[v] = load(columns + v * kVec);
 #pragma GCC unroll 8
     for (int r = 0; r < kKeys; ++r) {
       const Vec element = splat(key[r][d]);
 #pragma GCC unroll 3
-      for (int v = 0; v < kVecs; ++v) sum[r][v] += element * column[v];
+      for (int v = 0; v < kUsed; ++v) sum[r][v] += element * column[v];
     }
   }
 #pragma GCC unroll 8
   for (int r = 0; r < kKeys; ++r) {
 #pragma GCC unroll 3
-    for (int v = 0; v < kVecs; ++v) store(out + r * kStrip + v * kVec, sum[r][v] * factor);
+    for (int v = 0; v < kUsed; ++v) store(out + r * kStrip + v * kVec, sum[r][v] * factor);
   }
 }
 
@@ -157,13 +162,42 @@ void transpose(const float* const* rows, int64_t dim, float* out) {
   }
 }
 
-void products(const float* columns, int64_t dim, const float* const* keys, int64_t count, float factor, float* out) {
-  int64_t x = 0;
-  for (; x + kKeys <= count; x += kKeys) product_tile(columns, dim, keys + x, factor, out + x * kStrip);
-  if (x == count) return;
-  const float* last[kKeys];
-  for (int r = 0; r < kKeys; ++r) last[r] = keys[x + r < count ? x + r : count - 1];
-  product_tile(columns, dim, last, factor, out + x * kStrip);
+// Keys that any lane of vector v may meet.
+KeyRange vector_range(const StripScores& strip, int v) {
+  KeyRange range{INT32_MAX, 0};
+  for (int64_t i = v * kVec; i < (v + 1) * kVec; ++i) {
+    if (strip.begin[i] >= strip.end[i]) continue;
+    range.begin = strip.begin[i] < range.begin ? strip.begin[i] : range.begin;
+    range.end = strip.end[i] > range.end ? strip.end[i] : range.end;
+  }
+  return range;
+}
+
+void products(const StripScores& strip, const float* columns, int64_t dim, const float* const* keys, float factor) {
+  KeyRange range[kVecs];
+  for (int v = 0; v < kVecs; ++v) range[v] = vector_range(strip, v);
+  for (int64_t x = 0; x < strip.keys; x += kKeys) {
+    const auto meets = [&](int v) { return x < range[v].end && x + kKeys > range[v].begin; };
+    const float* tile[kKeys];
+    const float* const* rows = keys + x;
+    if (x + kKeys > strip.keys) {
+      for (int r = 0; r < kKeys; ++r) tile[r] = keys[x + r < strip.keys ? x + r : strip.keys - 1];
+      rows = tile;
+    }
+    float* out = strip.scores + x * kStrip;
+    // Ranges move along the lanes: at either end of the keys some vectors have nothing to meet.
+    if (meets(0) && meets(2)) {
+      product_tile<0, 3>(columns, dim, rows, factor, out);
+    } else if (meets(0)) {
+      meets(1) ? product_tile<0, 2>(columns, dim, rows, factor, out)
+               : product_tile<0, 1>(columns, dim, rows, factor, out);
+    } else if (meets(2)) {
+      meets(1) ? product_tile<1, 3>(columns, dim, rows, factor, out)
+               : product_tile<2, 3>(columns, dim, rows, factor, out);
+    } else if (meets(1)) {
+      product_tile<1, 2>(columns, dim, rows, factor, out);
+    }
+  }
 }
 
 void softmax_step(const StripScores& strip, float* maximum, float* sum, float* shrink) {
