@@ -102,9 +102,18 @@ class KeyRows {
   void load(const StripMath& math, const HeadView<T>& head, const RowTile& tile, int64_t from, int64_t to) {
     for (int64_t x = from; x < to; ++x) {
       const int64_t position = tile.keys == nullptr ? x : tile.keys[x];
+      if (tile.keys != nullptr && x + kAhead < to) fetch(head.row(tile.keys[x + kAhead]), head.dim);
       rows_[static_cast<size_t>(x - from)] = head.padded_row(math, position, buffer_ + (x - from) * width_);
     }
   }
+  /// Keys ahead of the one at work whose rows are fetched: those of a list lie scattered.
+  static constexpr int64_t kAhead = 16;
+  template <typename T>
+  static void fetch(const T* row, int64_t count) {
+    const char* bytes = reinterpret_cast<const char*>(row);
+    for (int64_t x = 0; x < count * static_cast<int64_t>(sizeof(T)); x += 64) __builtin_prefetch(bytes + x, 0, 2);
+  }
+
   /// Pointers to the rows, from that of key `x` - from on.
   const float* const* at(int64_t x) const { return rows_.data() + x; }
 
