@@ -44,7 +44,9 @@ at::Tensor dense_attention(const at::Tensor& q, const at::Tensor& k, const at::T
     const at::Tensor rows = q.reshape({q.size(0), kv_heads, heads / kv_heads, q.size(3)});
     return at::scaled_dot_product_attention(rows, k, v, {}, 0.0, false, params.scale).reshape(q.sizes());
   }
-  if (plain && tq == tk) {
+  // On the CPU the op is the faster one and needs no copies of k and v for heads that share them (docs/performance.md).
+  const bool own = q.device().is_cpu() && (q.scalar_type() == at::kFloat || q.scalar_type() == at::kBFloat16);
+  if (plain && tq == tk && !own) {
     return at::scaled_dot_product_attention(q, repeat_heads(k, heads), repeat_heads(v, heads), {}, 0.0, true,
                                             params.scale);
   }
