@@ -212,7 +212,7 @@ at::Tensor Decoder::block(int64_t index, const at::Tensor& x, const at::Tensor& 
 }
 
 at::Tensor Decoder::logits(const at::Tensor& hidden) const {
-  const at::Tensor scores = at::linear(hidden, head_);
+  const at::Tensor scores = linear(hidden, head_, at::Tensor());
   return traits_.logit_softcap > 0 ? (scores / traits_.logit_softcap).tanh() * traits_.logit_softcap : scores;
 }
 

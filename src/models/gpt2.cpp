@@ -38,7 +38,7 @@ class Gpt2 : public CausalLM {
   at::Tensor block(int64_t layer, const at::Tensor& x, const at::Tensor& positions, AttentionMethod& method,
                    const ForwardOptions& options) const override;
   at::Tensor final_norm(const at::Tensor& x) const override { return normalise(x, norm_); }
-  at::Tensor logits(const at::Tensor& hidden) const override { return at::linear(hidden, head_); }
+  at::Tensor logits(const at::Tensor& hidden) const override { return linear(hidden, head_, at::Tensor()); }
   const NamedParameters& parameters() const override { return parameters_; }
   std::string attention_module() const override { return "transformer.h.{}.attn"; }
 

@@ -1,15 +1,22 @@
 #include "models/layers.h"
 
+#include <c10/core/GradMode.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
+#include <vector>
 
 #include "base/error.h"
+#include "models/row_products.h"
 
 namespace focus {
 
 namespace {
+
+constexpr int64_t kFewestWideRows = 8;
+constexpr int64_t kWideElements = int64_t{1} << 24;
 
 at::Tensor gelu_exact(const at::Tensor& x) {
   return at::gelu(x);
@@ -45,6 +52,45 @@ at::Tensor normalised(const at::Tensor& x, double eps) {
   return wide * at::rsqrt(wide.square().mean(-1, true) + eps);
 }
 
+/// Whether this CPU multiplies matrices of the dtype itself. Without such instructions ATen takes six times as long as
+/// for float32.
+bool has_native_products(at::ScalarType dtype) {
+#if defined(__x86_64__)
+  static const bool bfloat16 = __builtin_cpu_supports("avx512bf16") != 0;
+  return dtype == at::kBFloat16 && bfloat16;
+#else
+  static_cast<void>(dtype);
+  return true;
+#endif
+}
+
+bool worth_widening(const at::Tensor& x, const at::Tensor& weight) {
+  const at::ScalarType dtype = weight.scalar_type();
+  if ((dtype != at::kBFloat16 && dtype != at::kHalf) || !weight.is_cpu() || has_native_products(dtype)) return false;
+  // With gradients the graph would keep float32 copies of all weights.
+  return !(c10::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad()));
+}
+
+/// linear() in float32, rounded at the end, over slices of the weight so that the float32 copy stays small.
+at::Tensor wide_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = weight.size(0);
+  if (x.numel() / x.size(-1) < kFewestWideRows && weight.stride(1) == 1) {
+    const at::Tensor products = row_products(x.reshape({-1, x.size(-1)}), weight).view(shape);
+    return bias.defined() ? products + bias : products;
+  }
+  const at::Tensor rows = x.to(at::kFloat);
+  const at::Tensor out = at::empty(shape, x.options());
+  const int64_t step = std::max<int64_t>(1, kWideElements / weight.size(1));
+  for (int64_t begin = 0; begin < weight.size(0); begin += step) {
+    const int64_t count = std::min(step, weight.size(0) - begin);
+    at::Tensor part = at::linear(rows, weight.narrow(0, begin, count).to(at::kFloat));
+    if (bias.defined()) part.add_(bias.narrow(0, begin, count));
+    out.narrow(-1, begin, count).copy_(part);
+  }
+  return out;
+}
+
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, NormWeight kind) {
@@ -65,6 +111,7 @@ at::Tensor unit_rms(const at::Tensor& x, double eps) {
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  if (worth_widening(x, weight)) return wide_linear(x, weight, bias);
   return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
 }
 

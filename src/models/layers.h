@@ -20,7 +20,8 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps,
 /// rms_norm without a weight.
 at::Tensor unit_rms(const at::Tensor& x, double eps);
 
-/// x W^T + bias; an undefined bias means none. weight [out, in].
+/// x W^T + bias; an undefined bias means none. weight [out, in]. In bfloat16 and float16 sums are float32, rounded
+/// once; where the CPU has no instructions for them, more than a few rows are multiplied in float32.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 /// [B, T, H * D] -> [B, H, T, D] (a view), and back.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <filesystem>
 
 #include "attention/methods/full.h"
@@ -33,6 +35,24 @@ TEST(Layers, RmsNormIsItsFormula) {
   const at::Tensor expected = x / (x.square().mean(-1, true) + 1e-5).sqrt() * weight;
   EXPECT_TRUE(at::allclose(rms_norm(x, weight, 1e-5), expected, 1e-5, 1e-6));
   EXPECT_EQ(rms_norm(x.to(at::kBFloat16), weight.to(at::kBFloat16), 1e-5).scalar_type(), at::kBFloat16);
+}
+
+TEST(Layers, HalfPrecisionProductsAreRoundedOnce) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    // The last is cut into slices.
+    for (const auto& [rows, in, out] :
+         {std::array<int64_t, 3>{1, 70, 33}, {7, 70, 33}, {40, 70, 33}, {9, 5000, 3500}}) {
+      const at::Tensor x = at::randn({2, rows, in}).to(dtype);
+      const at::Tensor weight = (at::randn({out, in}) / std::sqrt(static_cast<double>(in))).to(dtype);
+      const at::Tensor bias = at::randn({out}).to(dtype);
+      const at::Tensor exact = at::linear(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble));
+      const at::Tensor got = linear(x, weight, bias);
+      EXPECT_EQ(got.scalar_type(), dtype);
+      const double unit = dtype == at::kBFloat16 ? 0x1p-8 : 0x1p-11;
+      EXPECT_LE(((got - exact).abs() / (exact.abs() + 1)).max().item<double>(), 1.5 * unit) << rows;
+      EXPECT_LE((linear(x, weight, at::Tensor()) - (exact - bias)).abs().max().item<double>(), 16 * unit) << rows;
+    }
+  }
 }
 
 TEST(Layers, HeadsSplitAndMerge) {
