@@ -14,17 +14,20 @@ NAME = "focus_oracle"
 
 def save_adapter(folder: pathlib.Path, model: transformers.PreTrainedModel, layers: list[int], fingerprint: str = "0" * 16, *,
                  module: str, sets: int, groups: int = 6, groups_per_token: int = 2, window: int = 5, sinks: int = 2,
-                 group_dim: int = 4, tau: float = 0.1) -> tuple[dict, dict[int, dict[str, torch.Tensor]]]:
+                 group_dim: int = 4, tau: float = 0.1, symmetric: bool = False) -> tuple[dict, dict[int, dict[str, torch.Tensor]]]:
     """A folder with a random router for the given layers; returns (its configuration, tensors by layer)."""
     torch.manual_seed(11)
     width = model.config.hidden_size
     config = dict(peft_type="FOCUS", format_version=1, task_type="CAUSAL_LM", inference_mode=True, base_model_name_or_path="tiny",
                   base_fingerprint=fingerprint, module=module, layers_to_transform=layers, hidden_size=width, list_sets=sets,
                   groups=groups, groups_per_token=groups_per_token, window=window, sinks=sinks, group_dim=group_dim, tau=tau,
-                  sinkhorn_iters=10, shared=sets == 1, symmetric=False, global_group=False, dtype="float32", training={})
+                  sinkhorn_iters=10, shared=sets == 1, symmetric=symmetric, global_group=False, dtype="float32", training={})
     tensors = {layer: dict(query_projection=torch.randn(sets, group_dim, width), key_projection=torch.randn(sets, group_dim, width),
                            key_bias=torch.randn(sets, width), codebook=torch.randn(sets, groups, group_dim + 1),
                            potentials=torch.randn(sets, groups)) for layer in layers}
+    if symmetric:
+        tensors = {layer: dict(projection=torch.randn(sets, group_dim, width) * width**-0.5, centroids=torch.randn(sets, groups, group_dim),
+                               potentials=torch.zeros(sets, groups)) for layer in layers}
     folder.mkdir()
     (folder / "adapter_config.json").write_text(json.dumps(config))
     save_file({f"base_model.model.{module.replace('{}', str(layer))}.focus.{name}": tensor
@@ -51,14 +54,30 @@ def allowed(h: torch.Tensor, router: dict[str, torch.Tensor], config: dict, own_
     return mask & (distance < own_window) if own_window else mask
 
 
+def gate(h: torch.Tensor, router: dict[str, torch.Tensor], config: dict) -> torch.Tensor:
+    """Factor of the scores under the soft gate [sets, T, T] from h [T, d]: sigmoid(lambda * g_i.g_j), 1 for local pairs."""
+    scores = torch.einsum("sgd,td->stg", router["projection"], h) @ router["centroids"].transpose(-1, -2) / config["tau"]
+    for _ in range(config["sinkhorn_iters"]):
+        scores = scores - scores.logsumexp(1, keepdim=True)
+        scores = scores - scores.logsumexp(2, keepdim=True)
+    member = scores.exp()
+    position = torch.arange(len(h))
+    local = (position.unsqueeze(1) - position <= config["window"]) | (position < config["sinks"])
+    return torch.where(local, 1.0, torch.sigmoid(config["sharpness"] * member @ member.transpose(-1, -2)))
+
+
 def attend(module, query, key, value, attention_mask, scaling=None, sliding_window=None, softcap=None, dropout=0.0, **_):
     """An attention function of transformers: [1, T, Hq, D]."""
     _, heads, tokens, width = query.shape
     repeated = lambda x: x.repeat_interleave(heads // x.shape[1], dim=1)  # noqa: E731
     scores = query @ repeated(key).transpose(-1, -2) * (width**-0.5 if scaling is None else scaling)
+    soft = module.focus_router is not None and "sharpness" in module.focus_config
+    if soft:
+        gates = gate(module.focus_hidden[0], module.focus_router, module.focus_config)
+        scores = scores * repeated(gates.expand(key.shape[1], -1, -1).unsqueeze(0))
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
-    if module.focus_router is None:
+    if module.focus_router is None or soft:
         mask = torch.ones(1, tokens, tokens).tril().bool()
         if sliding_window:
             mask = mask & ~torch.ones(1, tokens, tokens).tril(-sliding_window).bool()

@@ -2,12 +2,15 @@
 
 import json
 import shutil
+import subprocess
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import focus_oracle as oracle
 import make_tiny_models as tiny
-from conftest import ROOT, STORIES
+from conftest import ROOT, STORIES, focus_binary
 from test_models import EVERY_FAMILY, TOLERANCE, difference, ours, random_ids
 
 TEXT = ROOT / "data/tinystories/sample.txt.gz"
@@ -36,6 +39,33 @@ def test_hard_routing_equals_a_plain_model_of_the_formulas(name, shared, tmp_pat
         chunked, again = ours(tmp_path / "model", tmp_path, ids, adapter=str(tmp_path / "adapter"), chunks=chunks)
         assert difference(chunked, got) <= 2e-5
         assert again["pairs_kept"] == report["pairs_kept"]
+
+
+@pytest.mark.parametrize("name", [*EVERY_FAMILY, "gemma2_capped"])
+def test_gradients_under_the_soft_gate_equal_autograd(name, tmp_path):
+    model = tiny.save(name, tmp_path / "model")
+    heads = getattr(model.config, "num_key_value_heads", None) or model.config.num_attention_heads
+    layers = list(range(model.config.num_hidden_layers - 1))
+    config, tensors = oracle.save_adapter(tmp_path / "adapter", model, layers, module=module_of(model), sets=heads, symmetric=True,
+                                          groups_per_token=1, tau=0.5)
+    parameters = {f"layers.{layer}.{key}": named[key].requires_grad_() for layer, named in tensors.items()
+                  for key in ("projection", "centroids")}
+    oracle.insert(model, {**config, "sharpness": 3.0}, tensors)
+    (row,) = random_ids(1, 60)
+    ids = torch.tensor([row])
+    loss = torch.nn.functional.cross_entropy(model(ids, use_cache=False).logits[0, :-1], ids[0, 1:])
+    expected = torch.autograd.grad(loss, list(parameters.values()))
+
+    tool = focus_binary().parent / "focus_gate_gradients"
+    run = subprocess.run([tool, tmp_path / "model", tmp_path / "adapter", tmp_path / "out.safetensors"], text=True, capture_output=True,
+                         input=json.dumps({"ids": row, "sharpness": 3.0}), timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
+    got = load_file(tmp_path / "out.safetensors")
+    assert set(got) == set(parameters)
+    for key, gradient in zip(parameters, expected):
+        assert gradient.abs().max() > 0
+        assert (got[key] - gradient).abs().max() <= TOLERANCE * gradient.abs().max(), key
 
 
 def done(result):

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import subprocess
+import time
 
 import pytest
 from conftest import ROOT, STORIES
@@ -81,6 +82,21 @@ def test_equals_hugging_face(name):
     document = read_json(folder)
     specials = [token["content"] for token in json.loads(document)["added_tokens"]]
     check(folder, Tokenizer.from_str(document), AWKWARD + list(random_texts(7, specials, 150)))
+    check(folder, Tokenizer.from_str(document), [f"a{special} b {special}\n" for special in specials])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "qwen2", "mistral"])
+def test_a_book_is_encoded_no_slower_than_by_hugging_face(name, tmp_path):
+    book = "".join(json.loads(line)["text"] for line in gzip.open(ROOT / "data/books/train/jane-eyre.jsonl.gz", "rt", encoding="utf-8"))
+    file = tmp_path / "book.txt"
+    file.write_text(book[:300_000], encoding="utf-8")
+    theirs = Tokenizer.from_str(read_json(FOLDERS[name]))
+    start = time.perf_counter()
+    expected = theirs.encode(book[:300_000], add_special_tokens=False).ids
+    seconds = time.perf_counter() - start
+    answers = ours(FOLDERS[name], [{"file": str(file)}] * 2)
+    assert answers[0]["ids"] == expected
+    assert min(answer["seconds"] for answer in answers) <= seconds
 
 
 @pytest.mark.parametrize("name", ["gpt2", "mistral"])
