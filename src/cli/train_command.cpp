@@ -53,6 +53,8 @@ class TrainCommand : public Command {
     table.add("repeats", &training_.repeats, "share of windows that end with a repeat of an earlier passage")
         .at_least(0)
         .at_most(1);
+    table.add_choice("probes", &training_.probes_by_head, {{"by-head", true}, {"uniform", false}},
+                     "lists that queries probe: shared out among heads by what they gain, or as many for each");
     table.add("far-fraction", &training_.distillation.far_fraction, "share of far pairs that stage output lets through")
         .above(0)
         .at_most(1);
@@ -130,7 +132,8 @@ class TrainCommand : public Command {
     }
     if (!gate() && attention_.symmetric) fail_usage("--symmetric trains with --objective lm-gate, not with {}", named);
     std::vector<const char*> unused = {"gate-sharpness", "sinkhorn-iters"};
-    if (gate()) unused = {"updates-per-step", "rows", "lists-share", "repeats", "far-fraction", "global-group"};
+    if (gate())
+      unused = {"updates-per-step", "rows", "lists-share", "repeats", "probes", "far-fraction", "global-group"};
     if (named == "output") unused.push_back("lists-share");
     for (const char* flag : unused) {
       if (table.changed(flag)) fail_usage("--{} has no meaning with --objective {}", flag, named);
@@ -214,6 +217,7 @@ class TrainCommand : public Command {
                        {"rows", d.rows},
                        {"lists_share", training_.lists_share},
                        {"repeats", training_.repeats},
+                       {"probes_by_head", training_.probes_by_head},
                        {"far_fraction", d.far_fraction},
                        {"global_group", d.routing.global_group}});
     }

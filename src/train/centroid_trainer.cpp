@@ -16,6 +16,8 @@ namespace {
 // Windows that the second moments of the hidden states are estimated from, more than enough tokens for their
 // dimensions.
 constexpr int64_t kStartWindows = 3;
+// Share of the windows with a repeat among those that probes are shared out by: looking up and reading on count alike.
+constexpr double kBudgetRepeats = 0.5;
 
 DistillationLayer copy_for_training(const AttentionInput& input, const at::Tensor& document_start) {
   const auto plain = [](const at::Tensor& t) { return t.to(at::kCPU, at::kFloat).contiguous(); };
@@ -90,11 +92,11 @@ void CentroidTrainer::for_each_layer(const TrainWindows::Window& window,
   flush();
 }
 
-TrainWindows::Window CentroidTrainer::window(int64_t index) {
+TrainWindows::Window CentroidTrainer::window(int64_t index, double repeats) {
   TrainWindows::Window window = next_window_();
   // Across a border between documents a repeat could not be found.
   const bool one_document = window.document_start.back() == 0;
-  if (one_document && takes_repeat(index, options_.repeats)) {
+  if (one_document && takes_repeat(index, repeats)) {
     repeat_passage(window.ids, options_.distillation.seed, index);
   }
   return window;
@@ -159,7 +161,22 @@ std::vector<double> CentroidTrainer::calibrate() {
   if (!layers_.front().has_lists()) build_lists({});
   std::vector<double> shares(layers_.size());
   parallel_over_layers(std::ssize(layers_), [&](int64_t layer) { shares[layer] = layers_[layer].calibrate(); });
+  if (options_.probes_by_head) allocate_probes();
   return shares;
+}
+
+void CentroidTrainer::allocate_probes() {
+  const RoutingConfig& routing = options_.distillation.routing;
+  const std::vector<int64_t> grid = probe_grid(routing.groups_per_token, routing.groups);
+  const int64_t first = options_.steps + options_.list_windows;
+  for (int64_t i = 0; i < options_.budget_windows; ++i) {
+    for_each_layer(window(first + i, kBudgetRepeats),
+                   [&](int64_t layer, const DistillationLayer& seen) { layers_[layer].measure_probes(seen, i, grid); });
+  }
+  std::vector<ProbeCurves> curves;
+  for (const LayerTrainer& layer : layers_) curves.push_back(layer.probe_curves());
+  const auto probes = focus::allocate_probes(curves, grid, routing.groups_per_token);
+  for (size_t layer = 0; layer < layers_.size(); ++layer) layers_[layer].set_probes(probes[layer]);
 }
 
 std::map<int64_t, LayerRouter> CentroidTrainer::routers() const {

@@ -25,6 +25,10 @@ struct CentroidTrainingOptions {
   int64_t list_windows = 8;  ///< Further windows whose keys the lists are built from and calibrated on.
   double repeats = 0.34;     ///< Share of the windows that end with a repeat of an earlier passage (repeats.h).
 
+  /// Whether head sets get probes by what they gain from them (probe_budget.h), else P each.
+  bool probes_by_head = true;
+  int64_t budget_windows = 6;  ///< Further windows, half of them with a repeat, that this gain is measured on.
+
   int64_t list_steps() const;
   int64_t index_steps() const { return steps - list_steps(); }
 };
@@ -42,6 +46,7 @@ class CentroidTrainer : public Trainer {
   int64_t step() const override { return step_; }
   /// Before the first step of stage `lists` the lists are built: `note` says so.
   StepResult train_step(const std::function<void(const std::string&)>& note) override;
+  /// Potentials on hard assignments, then the probes of every head set.
   std::vector<double> calibrate() override;
   std::map<int64_t, LayerRouter> routers() const override;
   std::vector<std::pair<std::string, at::Tensor>> state() const override;
@@ -54,8 +59,11 @@ class CentroidTrainer : public Trainer {
                       const std::function<void(int64_t, const DistillationLayer&)>& work);
   void initialise();
   void build_lists(const std::function<void(const std::string&)>& note);
-  /// The next window of the data; `index` counts the windows of the run.
-  TrainWindows::Window window(int64_t index);
+  void allocate_probes();
+  TrainWindows::Window window(int64_t index) { return window(index, options_.repeats); }
+  /// The next window of the data; `index` counts the windows of the run, of which the share `repeats` ends with a
+  /// repeat.
+  TrainWindows::Window window(int64_t index, double repeats);
 
   const CausalLM& model_;
   CentroidTrainingOptions options_;

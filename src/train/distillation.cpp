@@ -28,23 +28,42 @@ SampledTeacher::SampledTeacher(const DistillationLayer& layer, const at::Tensor&
   if (layer.softcap > 0) scores = scores.div_(layer.softcap).tanh_().mul_(layer.softcap);
   scores.masked_fill_(visible.logical_not(), -std::numeric_limits<double>::infinity());
   exponentials_ = scores.sub_(std::get<0>(scores.max(-1, /*keepdim=*/true))).exp_();
-  output_ = block_output(exponentials_);
+  heads_ = head_outputs(exponentials_);
+  head_squares_ = head_squares(heads_).clamp_min(1e-30);
+  output_ = block_output(heads_);
   output_square_ = output_.square().sum().item<double>();
 }
 
-at::Tensor SampledTeacher::block_output(const at::Tensor& exponentials) const {
+at::Tensor SampledTeacher::head_outputs(const at::Tensor& exponentials) const {
   const int64_t kv_heads = exponentials.size(0), group = exponentials.size(1), count = exponentials.size(2);
   const at::Tensor total = exponentials.sum(-1, /*keepdim=*/true);
-  const at::Tensor mixed =
-      at::bmm(exponentials.reshape({kv_heads, group * count, -1}), v_).view({kv_heads, group, count, -1}).div(total);
+  return at::bmm(exponentials.reshape({kv_heads, group * count, -1}), v_).view({kv_heads, group, count, -1}).div(total);
+}
+
+at::Tensor SampledTeacher::block_output(const at::Tensor& head_outputs) const {
   // [Hkv, G, R, D] -> [R, Hq * D]
-  return at::matmul(mixed.permute({2, 0, 1, 3}).reshape({count, -1}), output_weight_.t());
+  const at::Tensor rows = head_outputs.permute({2, 0, 1, 3}).reshape({head_outputs.size(2), -1});
+  return at::matmul(rows, output_weight_.t());
+}
+
+at::Tensor SampledTeacher::head_squares(const at::Tensor& head_outputs) const {
+  const at::Tensor heads = head_outputs.flatten(0, 1);  // [Hq, R, D]
+  const at::Tensor weight = output_weight_.view({output_weight_.size(0), heads.size(0), heads.size(2)});
+  return at::bmm(heads, weight.permute({1, 2, 0})).square().sum({1, 2});
+}
+
+at::Tensor SampledTeacher::weighted(const at::Tensor& weights) const {
+  const at::Tensor masked = at::where(far_, weights, at::ones({}, weights.options()));  // [H, R, T]
+  return exponentials_ * masked.unsqueeze(1);
 }
 
 at::Tensor SampledTeacher::output_error(const at::Tensor& weights) const {
-  const at::Tensor masked = at::where(far_, weights, at::ones({}, weights.options()));  // [H, R, T]
-  const at::Tensor output = block_output(exponentials_ * masked.unsqueeze(1));
+  const at::Tensor output = block_output(head_outputs(weighted(weights)));
   return (output - output_).square().sum() / std::max(output_square_, 1e-30);
+}
+
+at::Tensor SampledTeacher::head_errors(const at::Tensor& weights) const {
+  return head_squares(head_outputs(weighted(weights)) - heads_) / head_squares_;
 }
 
 at::Tensor far_threshold(const at::Tensor& scores, const at::Tensor& far, double fraction) {

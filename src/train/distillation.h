@@ -41,8 +41,20 @@ class SampledTeacher {
   /// weight 1): sum ||W_o (o_w - o)||^2 / sum ||W_o o||^2. Differentiable in `weights`.
   at::Tensor output_error(const at::Tensor& weights) const;
 
+  /// The same for each query head's part of the output, relative to that part: [Hq], sum ||W_o,h (o_w,h - o_h)||^2 /
+  /// sum
+  /// ||W_o,h o_h||^2. A head whose output is small counts as much as one whose output is large: heads that look tokens
+  /// up are often of the former kind. Differentiable in `weights`.
+  at::Tensor head_errors(const at::Tensor& weights) const;
+
  private:
-  at::Tensor block_output(const at::Tensor& exponentials) const;
+  /// e^s under the weights, [Hkv, G, R, T].
+  at::Tensor weighted(const at::Tensor& weights) const;
+  /// What the heads read, [Hkv, G, R, D].
+  at::Tensor head_outputs(const at::Tensor& exponentials) const;
+  at::Tensor block_output(const at::Tensor& head_outputs) const;
+  /// Their parts of the block's output as squared norms over all rows, [Hq].
+  at::Tensor head_squares(const at::Tensor& head_outputs) const;
 
   at::Tensor rows_;
   at::Tensor far_;
@@ -51,6 +63,8 @@ class SampledTeacher {
   at::Tensor exponentials_;  // [Hkv, G, R, T], e^(s - row maximum), 0 where not causal.
   at::Tensor v_;
   at::Tensor output_weight_;
+  at::Tensor heads_;          // [Hkv, G, R, D]
+  at::Tensor head_squares_;   // [Hq]
   at::Tensor output_;         // [R, d]
   double output_square_ = 0;  // ||output||^2
 };

@@ -44,6 +44,24 @@ TEST(SampledTeacher, HardMaskGivesTheErrorOfTheAttentionOp) {
   EXPECT_NEAR(teacher.output_error(weights).item<double>(), expected, 1e-5 * expected + 1e-7);
 }
 
+TEST(SampledTeacher, HeadErrorsAreThoseOfEachHeadAlone) {
+  const DistillationLayer layer = synthetic_layer(40, 6);
+  const at::Tensor rows = at::arange(12, 40);
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(7);
+  const at::Tensor weights = at::rand({2, 28, 40}, generator);
+  const at::Tensor errors = SampledTeacher(layer, rows, 4, 1).head_errors(weights);
+  ASSERT_EQ(errors.sizes(), at::IntArrayRef{4});
+  for (int64_t head = 0; head < 4; ++head) {
+    // With every other head's columns of the output projection at zero the block's output is this head's part.
+    DistillationLayer alone = layer;
+    alone.output_weight = at::zeros_like(layer.output_weight);
+    alone.output_weight.narrow(1, head * 8, 8).copy_(layer.output_weight.narrow(1, head * 8, 8));
+    const double expected = SampledTeacher(alone, rows, 4, 1).output_error(weights).item<double>();
+    EXPECT_GT(expected, 1e-4);
+    EXPECT_NEAR(errors[head].item<double>(), expected, 1e-4 * expected);
+  }
+}
+
 TEST(SampledTeacher, GradientEqualsFiniteDifferences) {
   const DistillationLayer layer = synthetic_layer(32, 4);
   const SampledTeacher teacher(layer, at::arange(20, 24), 3, 1);

@@ -107,6 +107,8 @@ LayerRouter LayerTrainer::router() const {
   if (has_lists()) {
     router.codebook = router_.codebook.detach().clone();
     router.potentials = router_.potentials.clone();
+    router.probe_exponent =
+        router_.probe_exponent.defined() ? router_.probe_exponent.clone() : at::ones({router.codebook.size(0)});
   }
   return router;
 }
@@ -213,6 +215,49 @@ double LayerTrainer::calibrate() {
   const Calibration calibrated = calibrate_potentials(scores, router_.potentials);
   router_.potentials = calibrated.potentials;
   return calibrated.largest_share.max().item<double>();
+}
+
+void LayerTrainer::measure_probes(const DistillationLayer& window, int64_t number, const std::vector<int64_t>& grid) {
+  const at::NoGradGuard no_grad;
+  const RoutingConfig& routing = options_.routing;
+  const int64_t global = routing.global_group ? 1 : 0;
+  const SampledTeacher teacher(window, sample(window, kBudgetStream, number), routing.window, routing.sinks);
+  const LayerRouter own = index();
+  const at::Tensor queries = query_features(window.hidden.index_select(0, teacher.rows()), own.query_projection);
+  const at::Tensor keys = key_features(window.hidden, own.key_projection, own.key_bias, routing.tau);
+  const at::Tensor codebook = router_.codebook.detach();
+  const at::Tensor list = key_list_scores(keys, codebook, router_.potentials, routing.tau).argmax(-1);  // [Hg, T]
+  // Rank of each list among a query's, and of each pair: that of the key's list. The global entry comes first always.
+  const at::Tensor probe = probe_scores(queries, codebook, routing.tau).narrow(-1, global, routing.groups);
+  at::Tensor rank = probe.argsort(-1, /*descending=*/true).argsort(-1, /*descending=*/false);  // [Hg, R, K]
+  if (global > 0) rank = at::cat({at::full_like(rank.narrow(-1, 0, 1), -1), rank}, -1);
+  const at::Tensor pair_rank = rank.gather(-1, list.unsqueeze(1).expand({-1, rank.size(1), -1}));  // [Hg, R, T]
+  const int64_t sets = pair_rank.size(0);
+  const double far = std::max<double>(1.0, teacher.far().sum().item<double>());
+  std::vector<at::Tensor> error, kept;
+  for (const int64_t probes : grid) {
+    const at::Tensor mask = (pair_rank < probes) & teacher.far();
+    error.push_back(teacher.head_errors(mask.to(at::kFloat)).view({sets, -1}).sum(-1).to(at::kDouble));
+    kept.push_back(mask.sum({1, 2}).to(at::kDouble) / far);
+  }
+  const ProbeCurves curves{.error = at::stack(error, -1), .kept = at::stack(kept, -1)};
+  curves_.error = measured_ > 0 ? curves_.error + curves.error : curves.error;
+  curves_.kept = measured_ > 0 ? curves_.kept + curves.kept : curves.kept;
+  ++measured_;
+}
+
+ProbeCurves LayerTrainer::probe_curves() const {
+  require(measured_ > 0, "layer {}: no window was measured", layer_);
+  const auto n = static_cast<double>(measured_);
+  return {.error = curves_.error / n, .kept = curves_.kept / n};
+}
+
+void LayerTrainer::set_probes(const std::vector<int64_t>& probes) {
+  router_.probe_exponent = at::empty({std::ssize(probes)});
+  for (int64_t set = 0; set < std::ssize(probes); ++set) {
+    router_.probe_exponent[set] =
+        probe_exponent(probes[set], options_.routing.groups_per_token, options_.routing.groups);
+  }
 }
 
 std::vector<std::pair<std::string, at::Tensor>> LayerTrainer::state() const {

@@ -12,6 +12,7 @@
 #include "attention/routing/router.h"
 #include "train/distillation.h"
 #include "train/optimizer.h"
+#include "train/probe_budget.h"
 
 namespace focus {
 
@@ -67,6 +68,12 @@ class LayerTrainer {
   /// Potentials calibrated on hard assignments of the collected features. Returns the largest share of a list.
   double calibrate();
 
+  /// Adds a window to the layer's probe curves: hard masks at sampled rows, `number` tells windows apart.
+  void measure_probes(const DistillationLayer& window, int64_t number, const std::vector<int64_t>& grid);
+  /// Means over the windows measured.
+  ProbeCurves probe_curves() const;
+  void set_probes(const std::vector<int64_t>& probes);
+
   /// The router as it stands, in the model's own coordinates, detached copies.
   LayerRouter router() const;
 
@@ -92,6 +99,8 @@ class LayerTrainer {
   int64_t observed_ = 0;
   DistillationLayer start_;
   at::Tensor features_;  // [Hg, n, d_g + 1]
+  ProbeCurves curves_;   // Sums over the windows measured.
+  int64_t measured_ = 0;
   std::vector<std::string> trained_;
   std::unique_ptr<Adam> adam_;
 };

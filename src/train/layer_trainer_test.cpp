@@ -126,6 +126,30 @@ TEST(LayerTrainer, AllListsProbedLetsEverythingThrough) {
   EXPECT_LT(result.loss, 1e-6);
 }
 
+TEST(LayerTrainer, MoreProbesKeepMorePairsAndLoseLess) {
+  for (const bool global : {false, true}) {
+    DistillationOptions options = small_options();
+    options.routing.global_group = global;
+    LayerTrainer trainer = initialised_trainer(options);
+    trainer.collect(synthetic_layer(128, 2).hidden);
+    trainer.build_lists();
+    EXPECT_TRUE(at::equal(trainer.router().probe_exponent, at::ones({2})));
+    EXPECT_THROW(trainer.probe_curves(), Error);
+    const std::vector<int64_t> grid = probe_grid(2, 8);
+    for (int64_t i = 0; i < 3; ++i) trainer.measure_probes(synthetic_layer(128, 300 + i), i, grid);
+    const ProbeCurves curves = trainer.probe_curves();
+    ASSERT_EQ(curves.error.sizes(), (at::IntArrayRef{2, std::ssize(grid)}));
+    EXPECT_TRUE((curves.kept.diff() > 0).all().item<bool>());
+    EXPECT_GT(curves.kept.select(1, 0).min().item<double>(), global ? 0.125 : 0.0);
+    EXPECT_EQ(curves.kept.select(1, -1).min().item<double>(), 1.0);
+    EXPECT_TRUE((curves.error.select(1, 0) > curves.error.select(1, -2)).all().item<bool>());
+    EXPECT_LT(curves.error.select(1, -1).max().item<double>(), 1e-9);
+    trainer.set_probes({1, 5});
+    const Router router(options.routing, {{0, trainer.router()}});
+    EXPECT_EQ(router.probes(0), (std::vector<int64_t>{1, 5}));
+  }
+}
+
 TEST(LayerTrainer, WindowsWithoutFarPairsAreRefused) {
   LayerTrainer trainer = initialised_trainer(small_options());
   EXPECT_THROW(trainer.update_index(synthetic_layer(20, 1), 0, 1), Error);

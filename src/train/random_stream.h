@@ -6,7 +6,14 @@
 namespace focus {
 
 /// Names of the independent streams of random numbers that a training run draws from.
-enum : int64_t { kInitStream = 0, kIndexStream = 1, kListsStream = 2, kProbesStream = 3, kRepeatsStream = 4 };
+enum : int64_t {
+  kInitStream = 0,
+  kIndexStream = 1,
+  kListsStream = 2,
+  kProbesStream = 3,
+  kRepeatsStream = 4,
+  kBudgetStream = 5
+};
 
 /// Random numbers that depend on a key only (seed, layer, stream, update ...), so that a resumed run draws what the
 /// uninterrupted one would have drawn. SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, 2014).

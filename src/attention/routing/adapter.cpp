@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kFormatVersion = 2;
 constexpr const char* kConfigFile = "adapter_config.json";
 constexpr const char* kWeightsFile = "adapter_model.safetensors";
 constexpr const char* kLayerMark = "{}";
@@ -166,7 +166,7 @@ void save_adapter(const std::filesystem::path& folder, const Adapter& adapter, a
   for (const auto& [number, layer] : router.layers()) {
     for (const auto& [name, shape] : LayerRouter::layout(router.config(), router.hidden_size(), router.head_sets())) {
       const at::Tensor& tensor = layer.tensor(name);
-      const at::Tensor stored = name == "potentials" ? tensor : tensor.to(dtype);
+      const at::Tensor stored = name == "potentials" || name == "probe_exponent" ? tensor : tensor.to(dtype);
       require(at::isfinite(stored).all().item<bool>(), "adapter: layer {}: {} is not finite in {}", number, name,
               c10::toString(dtype));
       tensors.emplace_back(tensor_key(adapter.module, number, name), stored);

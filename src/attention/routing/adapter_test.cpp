@@ -152,7 +152,7 @@ TEST_F(AdapterTest, BadKeysAreNamed) {
 TEST_F(AdapterTest, BadConfigurationsAreNamed) {
   const std::vector<std::tuple<std::string, nlohmann::json, std::string>> cases = {
       {"peft_type", "LORA", "peft_type LORA, expected FOCUS"},
-      {"format_version", 2, "format_version 2, this program reads 1"},
+      {"format_version", 3, "format_version 3, this program reads 2"},
       {"groups", nullptr, "\"groups\" is missing"},
       {"groups", "many", "\"groups\" is \"many\", expected an integer"},
       {"groups", 10.5, "\"groups\" is 10.5, expected an integer"},

@@ -26,7 +26,14 @@ std::vector<std::pair<std::string, std::vector<int64_t>>> LayerRouter::layout(co
           {"key_projection", {head_sets, dim, hidden_size}},
           {"key_bias", {head_sets, hidden_size}},
           {"codebook", {head_sets, config.entries(), dim + 1}},
-          {"potentials", {head_sets, config.entries()}}};
+          {"potentials", {head_sets, config.entries()}},
+          {"probe_exponent", {head_sets}}};
+}
+
+int64_t probes_of_set(double exponent, int64_t groups_per_token, int64_t groups) {
+  const double share = static_cast<double>(groups_per_token) / static_cast<double>(groups);
+  const double probes = static_cast<double>(groups) * std::pow(share, exponent);
+  return std::clamp<int64_t>(std::llround(probes), 1, groups);
 }
 
 at::Tensor& LayerRouter::tensor(const std::string& name) {
@@ -35,6 +42,7 @@ at::Tensor& LayerRouter::tensor(const std::string& name) {
   if (name == "key_bias") return key_bias;
   if (name == "codebook") return codebook;
   if (name == "potentials") return potentials;
+  if (name == "probe_exponent") return probe_exponent;
   if (name == "projection") return projection;
   if (name == "centroids") return centroids;
   fail("router tensor {}: no such name", name);
@@ -49,6 +57,9 @@ struct Router::Plan {
   PackedMatrix projection;          // [d, Hg * (2 d_g + 1)]: W_q, W_k, u of each set; symmetric [d, Hg * d_g]
   std::vector<PackedMatrix> lists;  // Hg times [d_g + 1, E]; symmetric [d_g, K]
   std::vector<float> potentials;    // [Hg, E]
+  std::vector<int64_t> probes;      // [Hg]
+
+  int64_t slots() const { return 1 + *std::max_element(probes.begin(), probes.end()); }
 };
 
 /// A run of tokens of one batch row and where their routes go.
@@ -143,8 +154,23 @@ Router::Router(const RoutingConfig& config, std::map<int64_t, LayerRouter> layer
     }
     const float* potentials = layer.potentials.const_data_ptr<float>();
     plan->potentials.assign(potentials, potentials + layer.potentials.numel());
+    if (patterns_) {
+      plan->probes.assign(static_cast<size_t>(head_sets_), patterns_->probes());
+    } else {
+      for (int64_t s = 0; s < head_sets_; ++s) {
+        const auto exponent = static_cast<double>(layer.probe_exponent.const_data_ptr<float>()[s]);
+        require(exponent > 0, "router: layer {}: probe_exponent holds {}, expected positive numbers", number, exponent);
+        plan->probes.push_back(probes_of_set(exponent, config_.groups_per_token, config_.groups));
+      }
+    }
     plans_[number] = std::move(plan);
   }
+}
+
+const std::vector<int64_t>& Router::probes(int64_t layer) const {
+  const auto plan = plans_.find(layer);
+  require(plan != plans_.end(), "router: it has no layer {}", layer);
+  return plan->second->probes;
 }
 
 void Router::route_lists(const Plan& plan, const Block& block) const {
@@ -153,7 +179,7 @@ void Router::route_lists(const Plan& plan, const Block& block) const {
   const int64_t entries = config_.entries();
   const int64_t first_list = config_.global_group ? 1 : 0;  // entry of list 1
   const int32_t to_id = config_.global_group ? 0 : 1;       // id = entry + to_id
-  const int64_t slots = 1 + config_.groups_per_token;
+  const int64_t slots = plan.slots();
   const float tau = static_cast<float>(config_.tau);
   const int64_t projected_stride = plan.projection.padded_columns();
   const int64_t score_stride = plan.lists.front().padded_columns();
@@ -194,8 +220,9 @@ void Router::route_lists(const Plan& plan, const Block& block) const {
         continue;
       }
       probes[0] = 0;
-      top_row(scores.data() + r * score_stride, first_list, entries, slots - 1, best);
-      for (int64_t p = 1; p < slots; ++p) probes[p] = best[static_cast<size_t>(p - 1)] + to_id;
+      top_row(scores.data() + r * score_stride, first_list, entries, plan.probes[static_cast<size_t>(s)], best);
+      for (size_t p = 0; p < best.size(); ++p) probes[p + 1] = best[p] + to_id;
+      std::fill(probes + 1 + best.size(), probes + slots, -1);
     }
     if (!finite) block.bad->store(true, std::memory_order_relaxed);
   }
@@ -204,7 +231,7 @@ void Router::route_lists(const Plan& plan, const Block& block) const {
 void Router::route_patterns(const Plan& plan, const Block& block) const {
   const int64_t dim = config_.group_dim;
   const int64_t groups = config_.groups;
-  const int64_t slots = 1 + patterns_->probes();
+  const int64_t slots = plan.slots();
   const float tau = static_cast<float>(config_.tau);
   const int64_t projected_stride = plan.projection.padded_columns();
   const int64_t score_stride = plan.lists.front().padded_columns();
@@ -254,7 +281,7 @@ Routes Router::route(int64_t layer, const at::Tensor& hidden, const at::Tensor& 
           "router: positions {}, expected integers [{}, {}]", shape_text(position_in_document.sizes()), batch, tokens);
   const at::Tensor rows = hidden.to(at::kCPU, at::kFloat).contiguous();
   const at::Tensor position = position_in_document.to(at::kCPU, at::kLong).contiguous();
-  const int64_t slots = 1 + probes();
+  const int64_t slots = plan.slots();
   Routes routes{at::empty({batch, head_sets_, tokens}, at::kInt),
                 at::empty({batch, head_sets_, tokens, slots}, at::kInt)};
 

@@ -23,6 +23,7 @@ struct LayerRouter {
   at::Tensor key_bias;          ///< u [Hg, d]
   at::Tensor codebook;          ///< C [Hg, E, d_g + 1]
   at::Tensor potentials;        ///< b [Hg, E] (symmetric: [Hg, K])
+  at::Tensor probe_exponent;    ///< e [Hg], positive: how the probes of each set follow P (see probes_of_set)
   at::Tensor projection;        ///< symmetric only: W_g [Hg, d_g, d]
   at::Tensor centroids;         ///< symmetric only: C [Hg, K, d_g]
 
@@ -34,11 +35,17 @@ struct LayerRouter {
   const at::Tensor& tensor(const std::string& name) const;
 };
 
+/// Lists that a query of a head set probes when --groups-per-token is P: round(K (P / K)^e), between 1 and K. With e =
+/// 1 it is P; e < 1 gives a set more probes, e > 1 fewer; with P = K every set probes all lists.
+int64_t probes_of_set(double exponent, int64_t groups_per_token, int64_t groups);
+
 /// Where the tokens went. Ids: 0 is the sink list (with a global group also its keys), 1 .. K the groups (symmetric:
 /// the membership patterns), -1 none.
 struct Routes {
   at::Tensor key_group;  ///< int32 [B, Hg, T]
-  at::Tensor probes;     ///< int32 [B, Hg, T, 1 + P]: slot 0 is always list 0, then the best first.
+  /// int32 [B, Hg, T, 1 + P], P the most probes of a set of this layer: slot 0 is always list 0, then the best first;
+  /// -1 beyond the probes of the set.
+  at::Tensor probes;
 };
 
 /// The learned routing of a model: which list each token's key joins and which lists its query probes. Immutable.
@@ -55,8 +62,8 @@ class Router {
   int64_t head_sets() const { return head_sets_; }
   /// Number of lists beside list 0: K, or the membership patterns.
   int64_t lists() const { return patterns_ ? patterns_->patterns() : config_.groups; }
-  /// Content lists that a query probes.
-  int64_t probes() const { return patterns_ ? patterns_->probes() : config_.groups_per_token; }
+  /// Content lists that a query of each head set of a layer probes, [Hg].
+  const std::vector<int64_t>& probes(int64_t layer) const;
   /// The membership patterns of the symmetric form, else null.
   const PatternTable* patterns() const { return patterns_.get(); }
   /// False when routing reads other tokens of the sequence (--routing paper).
@@ -68,8 +75,9 @@ class Router {
   /// Routes T tokens: hidden [B, T, d] of any floating dtype, position_in_document int32 or int64 [B, T] (negative:
   /// padding, in no list and without probes). With causal routing a token's row depends on its own hidden state and
   /// position only, bit for bit, whatever comes along in the same call. A key joins the list with the largest [k_hat,
-  /// tau * u.h].C_e / tau + b_e, a query probes the P largest [q_hat, 1].C_e; ties go to the lower id; positions below
-  /// `sinks` go to list 0. Throws Error for hidden states that are not finite and for shapes that do not fit.
+  /// tau * u.h].C_e / tau + b_e, a query probes the probes(layer) largest [q_hat, 1].C_e; ties go to the lower id;
+  /// positions below `sinks` go to list 0. Throws Error for hidden states that are not finite and for shapes that do
+  /// not fit.
   Routes route(int64_t layer, const at::Tensor& hidden, const at::Tensor& position_in_document) const;
 
  private:

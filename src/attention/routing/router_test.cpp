@@ -75,6 +75,32 @@ TEST(Router, AgreesWithTheFormulasUpToRounding) {
   }
 }
 
+TEST(Router, EverySetHasItsOwnNumberOfProbes) {
+  const RoutingConfig config;  // 8 of 64
+  const Router uniform = random_router(config, {0}, 48, 3, 9);
+  EXPECT_EQ(uniform.probes(0), (std::vector<int64_t>{8, 8, 8}));
+  LayerRouter layer = uniform.layers().at(0);
+  layer.probe_exponent = at::tensor({0.5F, 1.0F, 5.0F});
+  const Router router(config, {{0, layer}});
+  EXPECT_EQ(router.probes(0), (std::vector<int64_t>{23, 8, 1}));  // 64 / sqrt(8), 8, at least 1
+  const at::Tensor h = at::randn({2, 70, 48});
+  const Routes few = uniform.route(0, h, positions(2, 70)), many = router.route(0, h, positions(2, 70));
+  EXPECT_TRUE(at::equal(few.key_group, many.key_group));
+  ASSERT_EQ(many.probes.size(3), 24);
+  EXPECT_TRUE(at::equal(many.probes.select(1, 0).slice(-1, 0, 9), few.probes.select(1, 0)));
+  EXPECT_TRUE(at::equal(many.probes.select(1, 1).slice(-1, 0, 9), few.probes.select(1, 1)));
+  EXPECT_TRUE(at::equal(many.probes.select(1, 2).slice(-1, 0, 2), few.probes.select(1, 2).slice(-1, 0, 2)));
+  EXPECT_GE(many.probes.select(1, 0).min().item<int32_t>(), 0);
+  EXPECT_TRUE(many.probes.select(1, 1).slice(-1, 9).eq(-1).all().item<bool>());
+  EXPECT_TRUE(many.probes.select(1, 2).slice(-1, 2).eq(-1).all().item<bool>());
+  RoutingConfig all = config;
+  all.groups_per_token = 64;
+  EXPECT_EQ(router.with_config(all).probes(0), (std::vector<int64_t>{64, 64, 64}));
+  EXPECT_THROW(router.probes(1), Error);
+  layer.probe_exponent = at::tensor({0.5F, 1.0F, 0.0F});
+  EXPECT_THROW(Router(config, {{0, layer}}), Error);
+}
+
 TEST(Router, IndexScoreIsTheCosineFormula) {
   const Router router = random_router({}, {0}, 40, 2, 2);
   const LayerRouter& w = router.layers().at(0);

@@ -26,6 +26,7 @@ inline Router random_router(const RoutingConfig& config, const std::vector<int64
         tensor.mul_(1.0 / std::sqrt(static_cast<double>(hidden_size)));
       }
       if (name == "codebook") tensor.mul_(0.3);
+      if (name == "probe_exponent") tensor.fill_(1.0);
     }
     weights.emplace(number, layer);
   }
