@@ -18,13 +18,13 @@ def save_adapter(folder: pathlib.Path, model: transformers.PreTrainedModel, laye
     """A folder with a random router for the given layers; returns (its configuration, tensors by layer)."""
     torch.manual_seed(11)
     width = model.config.hidden_size
-    config = dict(peft_type="FOCUS", format_version=1, task_type="CAUSAL_LM", inference_mode=True, base_model_name_or_path="tiny",
+    config = dict(peft_type="FOCUS", format_version=2, task_type="CAUSAL_LM", inference_mode=True, base_model_name_or_path="tiny",
                   base_fingerprint=fingerprint, module=module, layers_to_transform=layers, hidden_size=width, list_sets=sets,
                   groups=groups, groups_per_token=groups_per_token, window=window, sinks=sinks, group_dim=group_dim, tau=tau,
                   sinkhorn_iters=10, shared=sets == 1, symmetric=symmetric, global_group=False, dtype="float32", training={})
     tensors = {layer: dict(query_projection=torch.randn(sets, group_dim, width), key_projection=torch.randn(sets, group_dim, width),
                            key_bias=torch.randn(sets, width), codebook=torch.randn(sets, groups, group_dim + 1),
-                           potentials=torch.randn(sets, groups)) for layer in layers}
+                           potentials=torch.randn(sets, groups), probe_exponent=torch.rand(sets) + 0.5) for layer in layers}
     if symmetric:
         tensors = {layer: dict(projection=torch.randn(sets, group_dim, width) * width**-0.5, centroids=torch.randn(sets, groups, group_dim),
                                potentials=torch.zeros(sets, groups)) for layer in layers}
@@ -45,7 +45,10 @@ def allowed(h: torch.Tensor, router: dict[str, torch.Tensor], config: dict, own_
     key_scores = (torch.einsum("stg,seg->ste", k, codebook) + config["tau"] * bias.unsqueeze(-1) * offset.unsqueeze(1)) / config["tau"]
     own_list = (key_scores + router["potentials"].unsqueeze(1)).argmax(-1)  # [sets, T]
     probe_scores = torch.einsum("stg,seg->ste", q, codebook) + offset.unsqueeze(1)
-    probed = torch.zeros_like(probe_scores, dtype=torch.bool).scatter(-1, probe_scores.topk(config["groups_per_token"]).indices, True)
+    share = config["groups_per_token"] / config["groups"]
+    probes = (config["groups"] * share ** router["probe_exponent"].double()).round().clamp(1, config["groups"])  # [sets]
+    rank = probe_scores.argsort(-1, descending=True).argsort(-1)
+    probed = rank < probes.view(-1, 1, 1)
     shared = probed.gather(-1, own_list.unsqueeze(1).expand(-1, len(h), -1))
     position = torch.arange(len(h))
     distance = position.unsqueeze(1) - position

@@ -211,7 +211,8 @@ class AttentionBench {
     const int64_t width = options_.heads * options_.head_dim;
     LayerRouter layer;
     for (const auto& [name, shape] : LayerRouter::layout(config, width, options_.kv_heads)) {
-      layer.tensor(name) = at::randn(shape);
+      // As many probes for every head.
+      layer.tensor(name) = name == "probe_exponent" ? at::ones(shape) : at::randn(shape);
     }
     const Router router(config, {{0, layer}});
     const at::Tensor hidden = at::randn({options_.batch, length, width}).to(dtype_);
