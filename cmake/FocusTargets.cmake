@@ -17,7 +17,7 @@ target_include_directories(focus_settings INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_link_libraries(focus_settings INTERFACE fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json)
 if(FOCUS_SANITIZE)
   target_compile_options(focus_settings INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined
-    -fno-omit-frame-pointer)
+    -fno-omit-frame-pointer -Wno-maybe-uninitialized)  # GCC reports LibTorch's optionals once they are instrumented.
   target_link_options(focus_settings INTERFACE -fsanitize=address,undefined)
 endif()
 
