@@ -35,20 +35,25 @@ def save_adapter(folder: pathlib.Path, model: transformers.PreTrainedModel, laye
     return config, tensors
 
 
-def allowed(h: torch.Tensor, router: dict[str, torch.Tensor], config: dict, own_window: int | None) -> torch.Tensor:
-    """bool [sets, T, T] from the attention input h [T, d]: causal, and in the window, a sink, or in a probed list."""
+def route(h: torch.Tensor, router: dict[str, torch.Tensor], config: dict) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores of every list for the keys of the attention input h [T, d], and whether a query probes it, both [sets, T, lists]."""
     unit = lambda x: x / x.norm(dim=-1, keepdim=True).clamp_min(1e-6)  # noqa: E731
     q = unit(torch.einsum("sgd,td->stg", router["query_projection"], h))
     k = unit(torch.einsum("sgd,td->stg", router["key_projection"], h))
     bias = torch.einsum("sd,td->st", router["key_bias"], h)
     codebook, offset = router["codebook"][..., :-1], router["codebook"][..., -1]
     key_scores = (torch.einsum("stg,seg->ste", k, codebook) + config["tau"] * bias.unsqueeze(-1) * offset.unsqueeze(1)) / config["tau"]
-    own_list = (key_scores + router["potentials"].unsqueeze(1)).argmax(-1)  # [sets, T]
     probe_scores = torch.einsum("stg,seg->ste", q, codebook) + offset.unsqueeze(1)
     share = config["groups_per_token"] / config["groups"]
     probes = (config["groups"] * share ** router["probe_exponent"].double()).round().clamp(1, config["groups"])  # [sets]
     rank = probe_scores.argsort(-1, descending=True).argsort(-1)
-    probed = rank < probes.view(-1, 1, 1)
+    return key_scores + router["potentials"].unsqueeze(1), rank < probes.view(-1, 1, 1)
+
+
+def allowed(h: torch.Tensor, router: dict[str, torch.Tensor], config: dict, own_window: int | None) -> torch.Tensor:
+    """bool [sets, T, T] from the attention input h [T, d]: causal, and in the window, a sink, or in a probed list."""
+    key_scores, probed = route(h, router, config)
+    own_list = key_scores.argmax(-1)  # [sets, T]
     shared = probed.gather(-1, own_list.unsqueeze(1).expand(-1, len(h), -1))
     position = torch.arange(len(h))
     distance = position.unsqueeze(1) - position

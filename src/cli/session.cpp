@@ -75,6 +75,22 @@ RoutingConfig routing_config(const AttentionOptions& options) {
   return config;
 }
 
+namespace {
+
+Adapter open_adapter(const Session& session, const std::filesystem::path& folder, bool force) {
+  Adapter adapter = load_adapter(folder, {.base_fingerprint = model_fingerprint(*session.model), .force = force});
+  if (!adapter.base_matches) log_warning("{}: made for another base model", folder.string());
+  return adapter;
+}
+
+}  // namespace
+
+std::shared_ptr<const Router> open_router(const Session& session, const std::filesystem::path& adapter, bool force,
+                                          const AttentionOptions& options, const OptionTable& table) {
+  const Adapter loaded = open_adapter(session, adapter, force);
+  return std::make_shared<Router>(loaded.router->with_config(adapted_config(loaded.router->config(), options, table)));
+}
+
 std::unique_ptr<AttentionMethod> open_method(const Session& session, const CommonOptions& common,
                                              AttentionOptions& options, const OptionTable& table) {
   if (!table.given("method")) options.method = common.adapter ? "focus" : "full";
@@ -82,9 +98,7 @@ std::unique_ptr<AttentionMethod> open_method(const Session& session, const Commo
   method.seed = static_cast<uint64_t>(common.seed);
   method.routing = routing_config(options);
   if (common.adapter) {
-    const Adapter adapter =
-        load_adapter(*common.adapter, {.base_fingerprint = model_fingerprint(*session.model), .force = common.force});
-    if (!adapter.base_matches) log_warning("{}: made for another base model", common.adapter->string());
+    const Adapter adapter = open_adapter(session, *common.adapter, common.force);
     method.routing = adapted_config(adapter.router->config(), options, table);
     if (options.method == "focus") {
       method.router = std::make_shared<Router>(adapter.router->with_config(method.routing));

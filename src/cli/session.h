@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +36,11 @@ RoutingConfig routing_config(const AttentionOptions& options);
 /// `options.method` is set to the method's name.
 std::unique_ptr<AttentionMethod> open_method(const Session& session, const CommonOptions& common,
                                              AttentionOptions& options, const OptionTable& table);
+
+/// The router of an adapter's folder under the given flags, of which the same are accepted. `force` takes an adapter of
+/// another base, with a warning. Throws Error and UsageError.
+std::shared_ptr<const Router> open_router(const Session& session, const std::filesystem::path& adapter, bool force,
+                                          const AttentionOptions& options, const OptionTable& table);
 
 /// The text of --data as tokens, one entry a document, each with the special tokens that the tokenizer puts around a
 /// text. `what_was_read` gets a line for the log.
