@@ -122,6 +122,12 @@ class Browser:
         for kind in ("keyDown", "keyUp"):
             self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key], modifiers=8 if shift else 0)
 
-    def screenshot(self, file: Path, whole_page: bool = False):
-        reply = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole_page)
-        file.write_bytes(base64.b64decode(reply["data"]))
+    def screenshot(self, file: Path, selector: str | None = None, scale: float = 1):
+        """A PNG of what is in view, or of the first element that fits the selector."""
+        options = {}
+        if selector:
+            options = {"captureBeyondViewport": True, "clip": self.run(f"""(() => {{
+                const box = document.querySelector({json.dumps(selector)}).getBoundingClientRect();
+                return {{x: box.x + scrollX, y: box.y + scrollY, width: box.width, height: box.height, scale: {scale}}};
+            }})()""")}
+        file.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png", **options)["data"]))

@@ -29,7 +29,7 @@ function atWidth(host, draw) {
 
 function niceTop(value) {
   const power = 10 ** Math.floor(Math.log10(value || 1));
-  return [1, 2, 2.5, 5, 10].map((step) => step * power).find((top) => top >= value * 0.999);
+  return [1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10].map((step) => step * power).find((top) => top >= value * 0.999);
 }
 
 function valueTable(head, rows) {

@@ -99,7 +99,7 @@ function layers() {
     const layer = run.layers.find((l) => l.layer === number);
     return layer ? (typeof key === "function" ? key(layer) : layer[key]) : null;
   });
-  const by = (key, name, dash) => runs.map((run, x) => ({ name: several ? `${run.adapter}${name ? ", " + name : ""}` : name, values: of(run, key), color: runColour(x), dash }));
+  const by = (key, name, dash) => runs.map((run, x) => ({ name: several ? `${run.adapter}${name ? ", " + name : ""}` : name, values: of(run, key), color: runColour(x), dash: dash ?? x > 0 }));
   const chart = (title, text, series, show, top) => lineChart({ title, note: text, labels: all, xName: "layer", series, show, top });
   const shuffled = (key) => ({ name: "shuffled lists", values: of(runs[0], key), color: "var(--s2)", dash: true });
   part("layers").append(make("div", { class: "charts" },
@@ -124,7 +124,7 @@ function layers() {
 function reach() {
   const charts = make("div", { class: "charts" });
   charts.append(lineChart({ title: "Pairs kept by length of the text", note: "the longer the text, the smaller the window's part", labels: runs[0].lengths, xName: "tokens",
-    series: runs.map((run, x) => ({ name: several ? run.adapter : "pairs kept", values: run.pairs_by_length, color: runColour(x) })), show: (v) => percent(v, 0), top: 1 }));
+    series: runs.map((run, x) => ({ name: several ? run.adapter : "pairs kept", values: run.pairs_by_length, color: runColour(x), dash: x > 0 })), show: (v) => percent(v, 0), top: 1 }));
   runs.forEach((run, x) => {
     const d = run.distance, labels = d.begin.map((b, k) => (k < 2 ? b : `${b}+`));
     charts.append(barChart({ title: "Attention mass by distance" + (several ? `, ${run.adapter}` : ""), note: "of full attention, and its part on allowed pairs", labels, xName: "distance",
@@ -185,7 +185,7 @@ function pairs() {
   const order = select("Order", [["mass", "most mass"], ["distance", "longest distance"], ["affinity", "highest affinity"]], "mass");
   const find = input("Token", "find a token");
   const body = make("div");
-  const place = ([before, token, after]) => [make("bdi", {}, plain(before)), make("mark", {}, make("bdi", {}, plain(token))), make("bdi", {}, plain(after))];
+  const place = ([before, token, after]) => [make("bdi", {}, plain(before)), make("mark", {}, make("bdi", {}, token.trim() ? plain(token) : plain(token).replaceAll(" ", "\u2423"))), make("bdi", {}, plain(after))];
   function draw() {
     const needle = find.value.toLowerCase();
     body.replaceChildren(...runs.flatMap((run) => {

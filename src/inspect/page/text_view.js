@@ -98,10 +98,13 @@ function textView(run, classNames) {
   function drawArcs(t, keys) {
     overlay.setAttribute("width", 1);
     overlay.setAttribute("height", 1);
+    const layer = layerData(layerAt()), set = setAt();
     overlay.replaceChildren(...keys.filter(([key]) => t - key > run.window).map(([key, mass]) => {
       const [x1, y1] = centre(t), [x2, y2] = centre(key);
-      const lift = Math.min(70, 18 + Math.abs(x1 - x2) / 5);
-      return make("path", { d: `M${x1} ${y1}C${x1} ${y1 - lift} ${x2} ${y2 - lift} ${x2} ${y2 + 3}`, "stroke-width": (1.2 + 4 * mass).toFixed(1) });
+      const lift = Math.min(60, 18 + Math.abs(x1 - x2) / 5), aside = Math.min(110, Math.abs(y1 - y2) / 4);
+      const up = (y) => Math.max(-30, y - lift).toFixed(1);  // no higher than the margin above the text
+      return make("path", { d: `M${x1} ${y1}C${x1 + aside} ${up(y1)} ${x2 + aside} ${up(y2)} ${x2} ${y2 + 3}`,
+        class: layer.list(set, key) === 0 ? "sink" : null, "stroke-width": (1.2 + 4 * mass).toFixed(1) });
     }));
   }
 
