@@ -120,6 +120,66 @@ def test_max_context_bounds_cache_and_text(focus, models):
     assert 2 * half["cache_bytes"] == whole["cache_bytes"]
 
 
+@pytest.mark.parametrize("name", ["llama_gqa", "gemma2", "gpt2"])
+def test_a_bfloat16_cache_halves_the_memory_of_a_float32_model(focus, models, name, tmp_path):
+    model, adapter = models(name)
+    config = json.loads((model / "config.json").read_text())
+    layers, heads = config.get("num_hidden_layers", config.get("n_layer")), config.get("num_key_value_heads", config.get("n_head"))
+    size = config.get("head_dim") or config.get("hidden_size", config.get("n_embd")) // config.get("num_attention_heads", config.get("n_head"))
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS))
+    for method in ([], ["--adapter", adapter, "--force"]):
+        flags = [*method, "--prompt", PROMPTS[0], "-n", 40, "--ignore-eos"]
+        (whole,) = generate(focus, model, *flags)
+        runs = [generate(focus, model, *flags, "--cache-dtype", "bfloat16", "--prefill-chunk", chunk)[0] for chunk in (1, 17, 512)]
+        tokens = len(whole["prompt_ids"]) + 40
+        assert whole["cache_limit_bytes"] == 2 * layers * heads * size * tokens * 4
+        for run in runs:
+            assert run["cache_limit_bytes"] == 2 * layers * heads * size * tokens * 2
+            # The chunks read the same rounded keys, so they agree among themselves.
+            assert run["ids"] == runs[0]["ids"]
+            assert run["ids"][0] == whole["ids"][0]
+        if not method:
+            assert runs[0]["cache_bytes"] == runs[0]["cache_limit_bytes"]
+        rows = generate(focus, model, *method, "--prompts", file, "-n", 40, "--ignore-eos", "--cache-dtype", "bfloat16")
+        assert rows[0]["ids"] == runs[0]["ids"]
+    assert focus("generate", "--model", model, "--prompt", "x", "--no-cache", "--cache-dtype", "bfloat16").returncode == 2
+
+
+@pytest.mark.parametrize("scaling", ["yarn:3", "linear:2.5"])
+@pytest.mark.parametrize("name", ["llama_gqa", "gemma2", "qwen2_sliding"])
+def test_rope_scaling_equals_transformers(focus, models, name, scaling):
+    folder, adapter = models(name)
+    prompt = ["--prompt", "One day a cat sat. " * 75, "-n", 20, "--ignore-eos"]
+    refused = focus("generate", "--model", folder, *prompt)
+    assert refused.returncode == 1 and "the model's" in refused.stderr and "512" in refused.stderr
+    (ours,) = generate(focus, folder, *prompt, "--rope-scaling", scaling)
+    assert len(ours["prompt_ids"]) > 512
+    config = transformers.AutoConfig.from_pretrained(folder)
+    kind, factor = scaling.split(":")
+    config.max_position_embeddings = int(512 * float(factor))
+    config.rope_parameters = {**config.rope_parameters, "rope_type": kind, "factor": float(factor), "original_max_position_embeddings": 512}
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=torch.float32).eval()
+    assert ours["ids"] == tiny.greedy(model, ours["prompt_ids"], 20)
+    runs = [generate(focus, folder, *prompt, "--rope-scaling", scaling, "--adapter", adapter, "--force", *flags)[0]["ids"]
+            for flags in ([], ["--no-cache"], ["--prefill-chunk", 17])]
+    assert runs[1:] == runs[:1] * 2
+
+
+def test_rope_scalings_at_fault(focus, models):
+    for scaling, words in (("dynamic:2", "no scaling 'dynamic'; expected TYPE:FACTOR with one of linear, yarn"), ("yarn", "expected a factor"),
+                           ("yarn:", "expected a factor"), ("yarn:1", "expected a factor above 1"), ("linear:2x", "expected a factor"),
+                           ("linear:nan", "expected a factor")):
+        refused = focus("generate", "--model", models("llama_gqa")[0], "--prompt", "x", "--rope-scaling", scaling)
+        assert refused.returncode == 2 and words in refused.stderr, refused.stderr
+    refused = focus("generate", "--model", models("gpt2")[0], "--prompt", "x", "--rope-scaling", "yarn:2")
+    assert refused.returncode == 1 and "gpt2 has learned positions" in refused.stderr
+    refused = focus("generate", "--model", models("rope_llama3")[0], "--prompt", "x", "--rope-scaling", "yarn:2")
+    assert refused.returncode == 1 and "a rotary scaling of its own, llama3" in refused.stderr
+    refused = focus("generate", "--model", models("llama_gqa")[0], "--prompt", "x", "--rope-scaling", "yarn:9e9")
+    assert refused.returncode == 1 and "expected below 2^31" in refused.stderr
+
+
 def test_chat_renders_the_template_with_one_bos(focus, tmp_path):
     model = tmp_path / "model"
     shutil.copytree(STORIES, model)

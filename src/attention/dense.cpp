@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "attention/checks.h"
 #include "attention/decode.h"
 #include "base/error.h"
 
@@ -21,22 +22,37 @@ at::Tensor repeat_heads(const at::Tensor& x, int64_t heads) {
       .reshape({x.size(0), heads, x.size(2), x.size(3)});
 }
 
+/// The keys of the last token of every row, one run each.
+std::vector<KeyChoice> last_token_keys(int64_t batch, int64_t tk, const AttentionParams& params) {
+  const int64_t first = params.layer_window > 0 ? std::max<int64_t>(0, tk - params.layer_window) : 0;
+  std::vector<KeyChoice> chosen(static_cast<size_t>(batch), KeyChoice{{}, first, tk});
+  if (!params.document_start.has_value()) return chosen;
+  const at::Tensor starts = params.document_start->select(1, tk - 1).to(at::kCPU, at::kLong).contiguous();
+  for (int64_t b = 0; b < batch; ++b) {
+    KeyChoice& choice = chosen[static_cast<size_t>(b)];
+    choice.begin = std::min(tk, std::max(first, starts.const_data_ptr<int64_t>()[b]));
+  }
+  return chosen;
+}
+
 }  // namespace
 
-at::Tensor dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+at::Tensor dense_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
                            const AttentionParams& params) {
   require(!params.key_group.has_value(), "dense attention takes no lists");
   const int64_t heads = q.size(1);
-  const int64_t kv_heads = k.size(1);
+  const int64_t kv_heads = keys.size(1);
   const int64_t tq = q.size(2);
-  const int64_t tk = k.size(2);
-  const bool recorded = at::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
-  if (tq == 1 && !recorded && !params.document_start.has_value() && heads % kv_heads == 0 && q.device().is_cpu() &&
-      q.scalar_type() != at::kDouble && k.stride(3) == 1 && v.stride(3) == 1) {
-    const int64_t first = params.layer_window > 0 ? std::max<int64_t>(0, tk - params.layer_window) : 0;
-    const std::vector<KeyChoice> chosen(static_cast<size_t>(q.size(0)), KeyChoice{{}, first, tk});
-    return decode_attention(q, k, v, chosen, 1, params.scale, params.softcap);
+  const int64_t tk = keys.size(2);
+  const bool recorded =
+      at::GradMode::is_enabled() && (q.requires_grad() || keys.requires_grad() || values.requires_grad());
+  if (tq == 1 && !recorded && heads % kv_heads == 0 && q.device().is_cpu() && q.scalar_type() != at::kDouble &&
+      keys.stride(3) == 1 && values.stride(3) == 1) {
+    check_pairs(q.size(0), kv_heads, tq, tk, params);
+    return decode_attention(q, keys, values, last_token_keys(q.size(0), tk, params), 1, params.scale, params.softcap);
   }
+  const at::Tensor k = keys.to(q.scalar_type());
+  const at::Tensor v = values.to(q.scalar_type());
   const bool plain = !params.document_start.has_value() && params.softcap == 0 &&
                      (params.layer_window == 0 || params.layer_window >= tk) && heads % kv_heads == 0;
   if (plain && tq == 1) {

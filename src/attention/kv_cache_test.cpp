@@ -46,6 +46,19 @@ TEST(KvCache, TruncatedTokensAreReplaced) {
   EXPECT_THROW(cache.truncate(-1), Error);
 }
 
+TEST(KvCache, KeepsTokensInTheDtypeAskedFor) {
+  KvCache cache(1, 8);
+  cache.store_as(at::kBFloat16);
+  const at::Tensor k = at::randn({1, 2, 5, 4});
+  const at::Tensor v = at::randn({1, 2, 5, 4});
+  cache.append(k, v);
+  EXPECT_EQ(cache.bytes(), 2 * 2 * 8 * 4 * 2);
+  EXPECT_TRUE(at::equal(cache.keys(), k.to(at::kBFloat16)));
+  EXPECT_TRUE(at::equal(cache.values(), v.to(at::kBFloat16)));
+  EXPECT_THROW(cache.append(k.narrow(2, 0, 1).to(at::kBFloat16), v.narrow(2, 0, 1).to(at::kBFloat16)), Error);
+  EXPECT_THROW(cache.store_as(at::kFloat), Error);
+}
+
 TEST(KvCache, RefusesWhatDoesNotFit) {
   KvCache cache(1, 8);
   EXPECT_THROW(cache.keys(), Error);

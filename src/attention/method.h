@@ -23,6 +23,9 @@ class LayerCache {
   virtual int64_t bytes() const = 0;
   /// Forgets all tokens at positions >= length.
   virtual void truncate(int64_t length) = 0;
+  /// Keeps keys and values in this dtype, whatever dtype they come in; only while no tokens are held. Throws Error
+  /// where that is not so, or for a cache that cannot.
+  virtual void store_as(at::ScalarType dtype);
 };
 
 /// What an attention block hands to its method, for Tq new tokens.

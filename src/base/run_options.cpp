@@ -15,6 +15,14 @@ void CommonOptions::declare(OptionTable& table, unsigned flags) {
         .one_of({"float32", "bfloat16", "float16"})
         .default_text("as stored");
   }
+  if (flags & kRopeFlag) {
+    table
+        .add("rope-scaling", &rope_scaling,
+             "stretch the rotary positions and so the context by a factor, linear or yarn; the text gets worse unless "
+             "the model was trained for it")
+        .value_name("TYPE:FACTOR")
+        .default_text("as config.json says");
+  }
   if (flags & kAdapterFlag) {
     table.add("adapter", &adapter, "folder of a trained adapter for this model").value_name("DIR");
     table.add("force", &force, "take an adapter that was made for another base model");

@@ -19,6 +19,7 @@ enum CommonFlags : unsigned {
   kOutFlag = 8,         ///< --out
   kSeedFlag = 16,       ///< --seed
   kOptionalModel = 32,  ///< --model may be absent
+  kRopeFlag = 64,       ///< --rope-scaling
 };
 
 /// Flags that several commands share.
@@ -28,9 +29,10 @@ struct CommonOptions {
   bool force = false;  ///< Take an adapter of another base.
   std::filesystem::path data;
   std::optional<std::filesystem::path> out;
-  std::optional<std::string> dtype;  ///< float32, bfloat16 or float16; absent: as stored.
-  std::string device = "cpu";        ///< cpu, cuda or cuda:N.
-  std::optional<int64_t> threads;    ///< Absent: default_thread_count().
+  std::optional<std::string> dtype;         ///< float32, bfloat16 or float16; absent: as stored.
+  std::optional<std::string> rope_scaling;  ///< TYPE:FACTOR.
+  std::string device = "cpu";               ///< cpu, cuda or cuda:N.
+  std::optional<int64_t> threads;           ///< Absent: default_thread_count().
   int64_t seed = 0;
   bool keep_line_wraps = false;
   bool json = false;

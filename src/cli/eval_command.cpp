@@ -32,7 +32,7 @@ const Document& longest(const std::vector<Document>& documents) {
 class EvalCommand : public Command {
  public:
   void declare(OptionTable& table) override {
-    common_.declare(table, kModelFlags | kAdapterFlag | kDataFlags | kOutFlag | kSeedFlag);
+    common_.declare(table, kModelFlags | kRopeFlag | kAdapterFlag | kDataFlags | kOutFlag | kSeedFlag);
     table.section("Evaluation");
     table.add("context", &context_, "tokens a window")
         .at_least(2)

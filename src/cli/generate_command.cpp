@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "cli/device.h"
 #include "cli/output.h"
 #include "cli/prompts.h"
 #include "cli/session.h"
@@ -24,7 +25,7 @@ double rate(int64_t tokens, double seconds) {
 class GenerateCommand : public Command {
  public:
   void declare(OptionTable& table) override {
-    common_.declare(table, kModelFlags | kAdapterFlag | kSeedFlag);
+    common_.declare(table, kModelFlags | kRopeFlag | kAdapterFlag | kSeedFlag);
     table.section("Prompt");
     table.add("prompt", &prompt_, "text to continue").short_flag('p');
     table.add("prompt-file", &prompt_file_, "file with the text to continue, as it is").short_flag('f');
@@ -57,6 +58,9 @@ class GenerateCommand : public Command {
     table.add("stop-id", &stop_ids_, "token ids that end the text too").at_least(0);
     table.add("ignore-eos", &ignore_eos_, "go on after an end-of-text token");
     table.add("prefill-chunk", &options_.prefill_chunk, "prompt tokens processed at a time").at_least(1);
+    table.add("cache-dtype", &cache_dtype_, "keep keys and values in this type")
+        .one_of({"float32", "bfloat16", "float16"})
+        .default_text("the model's");
     table.add("cache", &options_.use_cache, "keep keys and values; --no-cache recomputes everything for each token");
     attention_.declare(table, method_names());
   }
@@ -65,6 +69,8 @@ class GenerateCommand : public Command {
     attention_.resolve(run.options);
     const std::vector<std::string> texts = prompt_texts();
     if (system_ && !chat_) fail_usage("--system belongs to --chat");
+    if (cache_dtype_ && !options_.use_cache) fail_usage("--cache-dtype: there is no cache with --no-cache");
+    options_.cache_dtype = parse_dtype(cache_dtype_);
     const Session session = open_session(common_, run.device);
     const std::unique_ptr<AttentionMethod> method = open_method(session, common_, attention_, run.options);
     if (!method->is_causal()) fail_usage("method {} reads later tokens: it cannot generate", method->name());
@@ -148,7 +154,8 @@ class GenerateCommand : public Command {
     for (const Continuation& row : result.rows) new_tokens += std::ssize(row.ids);
     const double prefill_rate = rate(prompt_tokens, result.prefill_seconds);
     const double decode_rate = rate(new_tokens, result.decode_seconds);
-    const int64_t limit = options_.use_cache ? cache_bytes(*session.model, std::ssize(prompts), result.context) : 0;
+    const int64_t limit =
+        options_.use_cache ? cache_bytes(*session.model, std::ssize(prompts), result.context, options_.cache_dtype) : 0;
     nlohmann::json run = {{"method", method.name()},
                           {"prefill_tokens_per_s", prefill_rate},
                           {"decode_tokens_per_s", decode_rate},
@@ -186,6 +193,7 @@ class GenerateCommand : public Command {
   std::optional<std::filesystem::path> prompt_file_;
   std::optional<std::filesystem::path> prompts_file_;
   std::optional<std::string> system_;
+  std::optional<std::string> cache_dtype_;
   std::vector<std::string> stops_;
   std::vector<int64_t> stop_ids_;
   bool chat_ = false;

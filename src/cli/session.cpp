@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/device.h"
 #include "data/text_source.h"
+#include "models/rope_scaling.h"
 
 namespace focus {
 
@@ -44,8 +45,12 @@ RoutingConfig adapted_config(const RoutingConfig& trained, const AttentionOption
 
 Session open_session(const CommonOptions& common, const at::Device& device) {
   const auto start = std::chrono::steady_clock::now();
+  LoadOptions load;
+  load.dtype = parse_dtype(common.dtype);
+  load.device = device;
+  if (common.rope_scaling) load.rope_scaling = parse_rope_scaling(*common.rope_scaling);
   Tokenizer tokenizer = Tokenizer::load(common.model);
-  std::unique_ptr<CausalLM> model = load_model(common.model, {.dtype = parse_dtype(common.dtype), .device = device});
+  std::unique_ptr<CausalLM> model = load_model(common.model, load);
   if (tokenizer.vocab_size() > model->config().vocab_size) {
     log_warning("the tokenizer has {} ids, the model only {}: text that uses the others cannot be read",
                 tokenizer.vocab_size(), model->config().vocab_size);

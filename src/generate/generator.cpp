@@ -143,7 +143,7 @@ GenerateResult generate(const CausalLM& model, AttentionMethod& method,
   ModelCache cache;
   ForwardOptions forward;
   if (options.use_cache) {
-    cache = model.make_cache(method, std::ssize(prompts), context);
+    cache = model.make_cache(method, std::ssize(prompts), context, options.cache_dtype);
     forward.cache = &cache;
   }
   // Last states [B, d] of the tokens from `begin` to `end`; without a cache of all tokens up to `end`.
@@ -185,9 +185,10 @@ GenerateResult generate(const CausalLM& model, AttentionMethod& method,
   return result;
 }
 
-int64_t cache_bytes(const CausalLM& model, int64_t batch, int64_t tokens) {
+int64_t cache_bytes(const CausalLM& model, int64_t batch, int64_t tokens, std::optional<at::ScalarType> dtype) {
   const ModelConfig& config = model.config();
-  const auto element = static_cast<int64_t>(model.parameters().front().second.element_size());
+  const auto element =
+      static_cast<int64_t>(at::elementSize(dtype.value_or(model.parameters().front().second.scalar_type())));
   return 2 * config.num_layers * batch * config.num_kv_heads * config.head_dim * tokens * element;
 }
 

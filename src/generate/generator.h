@@ -20,6 +20,7 @@ struct GenerateOptions {
   /// Most tokens of prompt and text together, which bounds the cache; a text that reaches it ends. Absent: prompt and
   /// max_new_tokens must fit the model's positions.
   std::optional<int64_t> max_context;
+  std::optional<at::ScalarType> cache_dtype;  ///< Of keys and values in the cache; absent: the model's.
 };
 
 enum class StopReason { kLength, kStopId, kContext, kCaller };
@@ -48,7 +49,7 @@ GenerateResult generate(const CausalLM& model, AttentionMethod& method,
                         const std::vector<std::vector<int32_t>>& prompts, const GenerateOptions& options,
                         const std::function<bool(int64_t row, int32_t id)>& on_token = {});
 
-/// Bytes of keys and values of `tokens` tokens of a batch in the model's dtype, over all layers.
-int64_t cache_bytes(const CausalLM& model, int64_t batch, int64_t tokens);
+/// Bytes of keys and values of `tokens` tokens of a batch over all layers, kept in `dtype` (absent: the model's).
+int64_t cache_bytes(const CausalLM& model, int64_t batch, int64_t tokens, std::optional<at::ScalarType> dtype = {});
 
 }  // namespace focus

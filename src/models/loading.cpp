@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "models/rope_scaling.h"
 #include "weights/dtype.h"
 #include "weights/hf_folder.h"
 #include "weights/safetensors.h"
@@ -15,11 +16,12 @@ namespace {
 struct Family {
   const char* model_type;
   std::unique_ptr<CausalLM> (*load)(const LoadContext& context);
+  bool rotary = true;
 };
 
 constexpr std::array kFamilies = {
-    Family{"gemma2", load_gemma2},   Family{"gpt2", load_gpt2},   Family{"llama", load_llama},
-    Family{"mistral", load_mistral}, Family{"olmo2", load_olmo2}, Family{"qwen2", load_qwen2},
+    Family{"gemma2", load_gemma2},   Family{"gpt2", load_gpt2, false}, Family{"llama", load_llama},
+    Family{"mistral", load_mistral}, Family{"olmo2", load_olmo2},      Family{"qwen2", load_qwen2},
     Family{"qwen3", load_qwen3},
 };
 
@@ -87,10 +89,17 @@ NamedParameters WeightLoader::finish() const {
 
 std::unique_ptr<CausalLM> load_model(const std::filesystem::path& folder, const LoadOptions& options) {
   const HfFolder opened = HfFolder::open(folder);
-  const ConfigFields config(opened.config(), (folder / "config.json").string());
+  const std::string config_file = (folder / "config.json").string();
+  nlohmann::json chosen = opened.config();
+  const ConfigFields config(chosen, config_file);
   const ConfigFields generation(opened.generation_config(), (folder / "generation_config.json").string());
   require(config.has("model_type"), "{}: the field 'model_type' is missing", config.file());
   const Family& family = find_family(config.text("model_type", ""), config.file());
+  if (options.rope_scaling.has_value()) {
+    require(family.rotary, "{}: --rope-scaling: {} has learned positions, not rotary ones", config_file,
+            family.model_type);
+    chosen = with_rope_scaling(chosen, *options.rope_scaling, config_file);
+  }
   require(!config.has("quantization_config"), "{}: quantised checkpoints (quantization_config) are not supported",
           config.file());
 

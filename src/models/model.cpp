@@ -65,10 +65,13 @@ at::Tensor CausalLM::forward(const at::Tensor& ids, AttentionMethod& method, con
   }
 }
 
-ModelCache CausalLM::make_cache(const AttentionMethod& method, int64_t batch, int64_t capacity) const {
+ModelCache CausalLM::make_cache(const AttentionMethod& method, int64_t batch, int64_t capacity,
+                                std::optional<at::ScalarType> dtype) const {
   ModelCache cache;
-  for (int64_t layer = 0; layer < config().num_layers; ++layer)
+  for (int64_t layer = 0; layer < config().num_layers; ++layer) {
     cache.push_back(method.make_cache(layer, batch, capacity));
+    if (dtype.has_value()) cache.back()->store_as(*dtype);
+  }
   return cache;
 }
 

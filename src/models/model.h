@@ -67,13 +67,22 @@ class CausalLM {
   at::Tensor positions(const at::Tensor& ids, const ForwardOptions& options) const;
   /// ids int64 [B, T] -> final normalised states [B, T, d].
   at::Tensor forward(const at::Tensor& ids, AttentionMethod& method, const ForwardOptions& options = {}) const;
-  /// One cache per layer with room for `capacity` tokens.
-  ModelCache make_cache(const AttentionMethod& method, int64_t batch, int64_t capacity) const;
+  /// One cache per layer with room for `capacity` tokens, which keeps keys and values in `dtype` (absent: as the model
+  /// computes them).
+  ModelCache make_cache(const AttentionMethod& method, int64_t batch, int64_t capacity,
+                        std::optional<at::ScalarType> dtype = {}) const;
+};
+
+/// Rotary positions stretched beyond the context that a model was trained with (models/rope_scaling.h).
+struct RopeScaling {
+  std::string type;
+  double factor = 1.0;
 };
 
 struct LoadOptions {
   std::optional<at::ScalarType> dtype;  ///< Absent: as stored.
   at::Device device = at::kCPU;
+  std::optional<RopeScaling> rope_scaling = {};  ///< For a model without one; its context grows by the factor.
 };
 
 /// Loads a Hugging Face folder by the `model_type` of its config.json.

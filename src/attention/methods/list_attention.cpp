@@ -94,8 +94,9 @@ at::Tensor ListAttention::attend(const AttentionInput& input) {
   params.window = config_.window;
   params.key_group = (cache == nullptr ? routes.key_group : cache->key_group()).to(input.q.device());
   params.probes = routes.probes.to(input.q.device());
-  const at::Tensor k = cache == nullptr ? input.k : cache->keys();
-  const at::Tensor v = cache == nullptr ? input.v : cache->values();
+  // A cache of another dtype is read into that of the queries, one layer at a time.
+  const at::Tensor k = cache == nullptr ? input.k : cache->keys().to(input.q.scalar_type());
+  const at::Tensor v = cache == nullptr ? input.v : cache->values().to(input.q.scalar_type());
   const PairCount count = count_pairs(input.q.size(0), tokens, k.size(2), params);
   pairs_.kept += count.kept;
   pairs_.causal += count.causal;

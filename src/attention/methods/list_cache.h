@@ -35,6 +35,7 @@ class ListCache : public LayerCache {
   int64_t length() const override { return kv_.length(); }
   int64_t bytes() const override;
   void truncate(int64_t length) override;
+  void store_as(at::ScalarType dtype) override { kv_.store_as(dtype); }
 
  private:
   KvCache kv_;
