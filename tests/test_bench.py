@@ -4,6 +4,9 @@ import json
 import os
 
 import pytest
+from conftest import ROOT, STORIES
+
+OF_STORIES = ("--model", STORIES, "--data", ROOT / "data/tinystories/sample.txt.gz")
 
 
 def lines(result):
@@ -34,6 +37,31 @@ def test_decode_lines(focus, dtype):
     assert rows[0]["pairs_kept"] == 1 and 0.05 < rows[1]["pairs_kept"] < 0.3
 
 
+@pytest.mark.parametrize("what, scaling", [("prefill", None), ("decode", None), ("decode", "yarn:3"), ("prefill", "linear:4")])
+def test_whole_model_beside_transformers(focus, what, scaling):
+    flags = ["--rope-scaling", scaling, "--lengths", 700] if scaling else ["--lengths", "60,300"]
+    rows = lines(focus("bench", what, *OF_STORIES, *flags, "--methods", "full,window,transformers", "--window", 20, "--repeats", 2,
+                       "--prefill-chunk", 64, *(["--new-tokens", 7] if what == "decode" else []), "--json"))
+    assert [row["method"] for row in rows] == ["full", "window", "transformers"] * (1 if scaling else 2)
+    for row in rows:
+        assert {"bench", "method", "model", "length", "dtype", "cache_dtype", "prefill_chunk", "rope_scaling", "isa", "threads", "ms_median",
+                "ms_min", "ms_max", "tokens_per_s", "ratio_to", "max_error", "commit", "cpu"} <= row.keys()
+        assert row["bench"] == what and row["rope_scaling"] == scaling and row["dtype"] == "float32"
+        assert 0 < row["ms_min"] <= row["ms_median"] <= row["ms_max"]
+        assert row["tokens_per_s"] == pytest.approx((1e3 if what == "decode" else 1e3 * row["length"]) / row["ms_median"])
+        assert row["max_error"] < 1e-4
+        if row["method"] != "transformers":
+            assert 0 < row["attention_share"] < 1 and row["cache_bytes"] > 0
+            assert (row["pairs_kept"] == 1) == (row["method"] == "full")
+    assert rows[0]["ratio_to"]["transformers"] == pytest.approx(rows[2]["ms_median"] / rows[0]["ms_median"])
+
+
+def test_bench_without_transformers_names_the_python(focus):
+    result = focus("bench", "prefill", *OF_STORIES, "--lengths", 60, env={**os.environ, "FOCUS_PYTHON": "/nonexistent/python"})
+    assert result.returncode == 1 and result.stdout == ""
+    assert "/nonexistent/python cannot be run or has ended; FOCUS_PYTHON names a Python that has transformers" in result.stderr
+
+
 def test_instruction_set_override(focus):
     run = ("bench", "attention", "--lengths", 64, "--methods", "full", "--repeats", 1, "--json")
     row = lines(focus(*run, env={**os.environ, "FOCUS_CPU": "baseline"}))[0]
@@ -50,7 +78,14 @@ def test_instruction_set_override(focus):
     (("attention", "--clock", "cpu", "--threads", 2), "--clock cpu: expected --threads 1"),
     (("decode", "--backward"), "--backward belongs to bench attention"),
     (("decode", "--methods", "window"), "no method window"),
-    (("prefill",), "attention"),
+    (("prefill",), "bench prefill: give --model and --data"),
+    (("attention", "--model", STORIES), "--model belongs to bench prefill|decode --model"),
+    (("decode", "--rope-scaling", "yarn:2"), "--rope-scaling belongs to bench prefill|decode --model"),
+    (("prefill", *OF_STORIES, "--heads", 4), "--heads belongs to the benchmarks of the op"),
+    (("prefill", *OF_STORIES, "--new-tokens", 4), "--new-tokens belongs to bench decode"),
+    (("prefill", *OF_STORIES, "--methods", "focus"), "--methods focus needs --adapter"),
+    (("decode", *OF_STORIES, "--methods", "sdpa"), "no method sdpa; known: full, focus, window"),
+    (("decode", *OF_STORIES, "--lengths", 500), "532 tokens with the new ones, but the model's context is 512"),
 ])
 def test_refused(focus, arguments, words):
     result = focus("bench", *arguments)

@@ -9,31 +9,49 @@
 #include "base/log.h"
 #include "bench/attention_bench.h"
 #include "bench/decode_bench.h"
+#include "cli/bench_model.h"
 #include "cli/output.h"
 
 namespace focus {
 
 namespace {
 
+std::vector<std::string> all_methods() {
+  std::vector<std::string> names = attention_bench_methods();
+  for (std::string& name : ModelBench::methods()) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+  }
+  return names;
+}
+
 class BenchCommand : public Command {
  public:
   void declare(OptionTable& table) override {
-    common_.declare(table, kSeedFlag);
+    common_.declare(table, kAdapterFlag | kRopeFlag | kSeedFlag);
     table.section("What to measure");
-    table.add_positional("what", &what_, "attention: a whole sequence; decode: one token behind a cache")
-        .one_of({"attention", "decode"})
+    table
+        .add_positional("what", &what_,
+                        "attention: the op over a whole sequence; decode: the op for one token behind a cache; with "
+                        "--model prefill: a model that reads a text, decode: one that goes on token by token")
+        .one_of({"attention", "prefill", "decode"})
         .required();
     AttentionBenchOptions& o = attention_;
-    table.add("methods", &o.methods, "what is compared").one_of(attention_bench_methods());
+    table.add("methods", &o.methods, "what is compared; transformers runs in a Python process beside")
+        .one_of(all_methods())
+        .default_text("full,focus,sdpa; of a model full,transformers, with --adapter focus too");
     table.add("lengths", &o.lengths, "tokens of a sequence").at_least(1).at_most(1 << 24);
+    table.add("repeats", &o.repeats, "rounds; the median counts").at_least(1).default_text("5; of a model 3");
+    model_.declare(table);
+    table.section("The op");
     table.add("batch", &o.batch, "sequences at once").at_least(1).at_most(4096);
     table.add("heads", &o.heads, "query heads").at_least(1).at_most(4096);
     table.add("kv-heads", &kv_heads_, "key and value heads").at_least(1).default_text("those of the queries");
     table.add("head-dim", &o.head_dim, "size of a head").at_least(1).at_most(1024);
-    table.add("dtype", &o.dtype, "type of q, k and v").one_of({"float32", "bfloat16", "float16"});
+    table.add("dtype", &common_.dtype, "type of q, k and v; of a model, convert its weights to it")
+        .one_of({"float32", "bfloat16", "float16"})
+        .default_text("float32; of a model as stored");
     table.add("backward", &o.backward, "time the gradients too");
     table.add("routing", &o.routing, "time a router that gives such lists, on hidden states as wide as all heads");
-    table.add("repeats", &o.repeats, "rounds; the median counts").at_least(1);
     table.add_choice("clock", &o.clock, {{"wall", BenchClock::kWall}, {"cpu", BenchClock::kCpu}},
                      "wall time, or with one thread its CPU time, for a machine that is busy with other work");
     table
@@ -59,7 +77,13 @@ class BenchCommand : public Command {
 
   int run(const RunContext& run) override {
     const bool decode = what_ == "decode";
+    if (what_ == "prefill" || (decode && model_.has_model())) return run_model(run);
+    for (const std::string& flag : ModelBench::flags()) {
+      if (run.options.changed(flag)) fail_usage("bench {}: --{} belongs to bench prefill|decode --model", what_, flag);
+    }
+    check_methods(decode ? decode_bench_methods() : attention_bench_methods());
     if (decode) check_decode(run.options);
+    attention_.dtype = common_.dtype.value_or("float32");
     attention_.kv_heads = kv_heads_.value_or(attention_.heads);
     attention_.seed = common_.seed;
     check_bench_options(attention_);
@@ -86,15 +110,23 @@ class BenchCommand : public Command {
   }
 
  private:
+  int run_model(const RunContext& run) {
+    return model_.run(run, common_,
+                      {what_, attention_.methods, attention_.lengths, attention_.repeats, attention_.groups_per_token,
+                       attention_.window, attention_.sinks});
+  }
+
+  void check_methods(const std::vector<std::string>& known) const {
+    for (const std::string& method : attention_.methods) {
+      if (std::find(known.begin(), known.end(), method) == known.end()) {
+        fail_usage("bench {}: no method {}; known: {}", what_, method, fmt::join(known, ", "));
+      }
+    }
+  }
+
   void check_decode(const OptionTable& table) const {
     for (const char* flag : {"backward", "routing", "dense-limit"}) {
       if (table.changed(flag)) fail_usage("bench decode: --{} belongs to bench attention", flag);
-    }
-    for (const std::string& method : attention_.methods) {
-      const std::vector<std::string> known = decode_bench_methods();
-      if (std::find(known.begin(), known.end(), method) == known.end()) {
-        fail_usage("bench decode: no method {}; known: {}", method, fmt::join(known, ", "));
-      }
     }
   }
 
@@ -142,6 +174,7 @@ class BenchCommand : public Command {
 
   std::string what_;
   AttentionBenchOptions attention_;
+  ModelBench model_;
   std::optional<int64_t> kv_heads_;
 };
 

@@ -1,58 +1,13 @@
 #include "cli/convert_command.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-
 #include "base/error.h"
+#include "base/python_script.h"
 
 namespace focus {
 
 namespace {
 
 namespace fs = std::filesystem;
-
-/// scripts/convert.py of the source tree that the program was built in, or of the installation.
-fs::path find_script() {
-  const fs::path bin = fs::read_symlink("/proc/self/exe").parent_path();
-  const fs::path candidates[] = {bin / "../../../scripts/convert.py", bin / "../share/focus/convert.py"};
-  for (const fs::path& candidate : candidates) {
-    if (fs::exists(candidate)) return fs::canonical(candidate);
-  }
-  fail("convert: neither {} nor {} exists", candidates[0].lexically_normal().string(),
-       candidates[1].lexically_normal().string());
-}
-
-/// $FOCUS_PYTHON, the virtual environment beside the scripts, or python3.
-std::string find_python(const fs::path& script) {
-  if (const char* chosen = std::getenv("FOCUS_PYTHON")) return chosen;
-  const fs::path own = script.parent_path().parent_path() / ".venv/bin/python";
-  return fs::exists(own) ? own.string() : "python3";
-}
-
-/// Runs a program with its output passed through and returns its exit status.
-int run_program_and_wait(const std::vector<std::string>& arguments) {
-  std::vector<char*> pointers;
-  for (const std::string& argument : arguments) pointers.push_back(const_cast<char*>(argument.c_str()));
-  pointers.push_back(nullptr);
-  const pid_t child = ::fork();
-  require(child >= 0, "convert: cannot start {}: {}", arguments.front(), std::strerror(errno));
-  if (child == 0) {
-    ::execvp(pointers.front(), pointers.data());
-    ::_exit(127);
-  }
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0) require(errno == EINTR, "convert: waiting: {}", std::strerror(errno));
-  require(WIFEXITED(status), "convert: {} was ended by signal {}", arguments.front(), WTERMSIG(status));
-  require(WEXITSTATUS(status) != 127,
-          "convert: {} cannot be run; FOCUS_PYTHON names a Python with torch, gguf and "
-          "safetensors",
-          arguments.front());
-  return WEXITSTATUS(status);
-}
 
 class ConvertCommand : public Command {
  public:
@@ -71,13 +26,15 @@ class ConvertCommand : public Command {
   }
 
   int run(const RunContext& /*run*/) override {
-    const fs::path script = find_script();
-    std::vector<std::string> arguments = {find_python(script), script.string(), "--shard-gb",
-                                          fmt::format("{}", shard_gb_)};
-    if (tokenizer_) arguments.insert(arguments.end(), {"--tokenizer", tokenizer_->string()});
-    if (dtype_) arguments.insert(arguments.end(), {"--dtype", *dtype_});
-    arguments.insert(arguments.end(), {"--", source_.string(), out_.string()});
-    return run_program_and_wait(arguments) == 0 ? 0 : 1;
+    std::vector<std::string> command = python_command(find_script("convert.py"));
+    command.insert(command.end(), {"--shard-gb", fmt::format("{}", shard_gb_)});
+    if (tokenizer_) command.insert(command.end(), {"--tokenizer", tokenizer_->string()});
+    if (dtype_) command.insert(command.end(), {"--dtype", *dtype_});
+    command.insert(command.end(), {"--", source_.string(), out_.string()});
+    const int status = run_and_wait(command);
+    require(status != 127, "convert: {} cannot be run; FOCUS_PYTHON names a Python with torch, gguf and safetensors",
+            command.front());
+    return status == 0 ? 0 : 1;
   }
 
  private:
