@@ -3,6 +3,8 @@
 import gzip
 import json
 import re
+import signal
+import subprocess
 import time
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import torch
 import transformers
 from browser import Browser, find_browser
-from conftest import ROOT, STORIES
+from conftest import ROOT, STORIES, focus_binary
 from safetensors.torch import load_file
 from test_cli import RUN_FAILED, USAGE, refused
 
@@ -70,6 +72,7 @@ class Expected:
         self.tokenizer = tokenizer
         self.lists = {layer: [] for layer in layers}  # by window, [sets, T], -1 for sinks
         self.confidence = {layer: [] for layer in layers}
+        self.masks = {layer: [] for layer in layers}  # by window, bool [sets, T, T]
         self.kept = self.causal = 0
         self.mass = {layer: np.zeros(4) for layer in layers}  # all, window, sinks, lists
         record = {}
@@ -99,6 +102,7 @@ class Expected:
         lists[:, :SINKS] = -1
         self.lists[layer].append(lists.numpy())
         mask = oracle.allowed(hidden, router, config, None)
+        self.masks[layer].append(mask)
         self.kept += int(mask.sum())
         self.causal += mask.shape[0] * len(hidden) * (len(hidden) + 1) // 2
         place = torch.arange(len(hidden))
@@ -227,6 +231,18 @@ def test_the_same_adapter_twice_agrees(inspect, trained):
     assert [run["adapter"] for run in other["runs"]] == ["one/adapter", "two/adapter"]
 
 
+def test_interrupt_leaves_nothing(trained, tmp_path):
+    page = tmp_path / "page.html"
+    process = subprocess.Popen([str(focus_binary()), "inspect", "--model", STORIES, "--adapter", trained / "one" / "adapter", "--data", STORY,
+                                "--context", "64", "--max-tokens", "0", "--html", page], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "") and "interrupted" in err
+    assert list(tmp_path.iterdir()) == []
+
+
 class TestBadInput:
     @pytest.fixture()
     def page(self, tmp_path):
@@ -350,6 +366,23 @@ class TestPage:
         kept, total = map(int, re.search(r"may attend (\d+) of (\d+) tokens", panel).groups())
         assert total == 100 and WINDOW < kept < total
         assert phone.run("document.querySelectorAll('.words .reach').length") == kept - WINDOW - 1
+
+    def test_text_view_shows_what_is_allowed(self, browser, inspect, expected, tmp_path):
+        page = tmp_path / "page.html"
+        assert inspect("--max-tokens", 400, "--excerpt", CONTEXT, "--html", page).returncode == 0
+        browser.resize(1000, 900)
+        browser.open(page)
+        window = 1  # of three whole windows the middle one
+        for layer, head_set, token in ((0, 0, 127), (2, 3, 100), (4, 1, 60)):
+            browser.run(f"""{{
+                const [layers, sets] = document.querySelectorAll("#text select");
+                [layers.value, sets.value] = ["{layer}", "{head_set}"];
+                layers.dispatchEvent(new Event("change"));
+                document.querySelector("#text [data-t='{token}']").click();
+            }}""")
+            far = [j for j in range(token) if token - j > WINDOW and expected.masks[layer][window][head_set, token, j]]
+            assert browser.run("[...document.querySelectorAll('#text .reach')].map(span => Number(span.dataset.t))") == far
+            assert f"list {expected.lists[layer][window][head_set][token] + 1}," in browser.run("document.querySelector('.panel').innerText")
 
     def test_charts_by_keyboard(self, phone):
         phone.run("document.querySelector('#layers svg').focus()")

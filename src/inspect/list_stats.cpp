@@ -103,6 +103,7 @@ double list_agreement(std::span<const int16_t> a, std::span<const int16_t> b) {
   const Sorted rows = sort_by_list(a, id_count(a));
   std::vector<int64_t> in_row(static_cast<size_t>(id_count(b)));
   std::vector<int64_t> column(in_row.size());
+  std::vector<size_t> touched;  // the columns of this row, so that the cost follows the tokens, not the lists squared
   int64_t total = 0;
   double joint = 0, row_terms = 0;
   for (size_t g = 0; g + 1 < rows.begin.size(); ++g) {
@@ -110,13 +111,14 @@ double list_agreement(std::span<const int16_t> a, std::span<const int16_t> b) {
     for (int64_t x = rows.begin[g]; x < rows.begin[g + 1]; ++x) {
       const int16_t other = b[static_cast<size_t>(rows.order[static_cast<size_t>(x)])];
       if (other < 0) continue;
-      ++in_row[static_cast<size_t>(other)];
+      if (in_row[static_cast<size_t>(other)]++ == 0) touched.push_back(static_cast<size_t>(other));
       ++size;
     }
-    for (size_t c = 0; c < in_row.size(); ++c) {
+    for (const size_t c : touched) {
       joint += term(in_row[c]);
       column[c] += std::exchange(in_row[c], 0);
     }
+    touched.clear();
     row_terms += term(size);
     total += size;
   }
