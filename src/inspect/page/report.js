@@ -115,7 +115,7 @@ function layers() {
   for (const run of runs) {
     if (run.dense_layers.length) part("layers").append(note(`${run.adapter}: layers ${run.dense_layers.join(", ")} attend densely.`));
   }
-  if (several) {
+  if (several && report.compared.length) {
     part("layers").append(make("div", { class: "charts" }, lineChart({ title: "Agreement of the two adapters", note: "normalised mutual information of their lists, sets of the same number",
       labels: report.compared.map((l) => l.layer), xName: "layer", series: [{ name: "agreement", values: report.compared.map((l) => l.agreement), color: "var(--s3)" }], show: fixed(2), top: 1 })));
   }
@@ -135,10 +135,15 @@ function reach() {
   part("reach").append(charts);
 }
 
+function routedLayers() {
+  return [...new Set(runs.flatMap((run) => run.layers.map((l) => l.layer)))].sort((a, b) => a - b);
+}
+
 function lists() {
-  const numbers = runs[0].layers.map((l) => l.layer);
+  const numbers = routedLayers();
+  const sets = Math.max(...runs.map((run) => run.layers[0].sets.length));
   const layer = select("Layer", numbers.map((n, x) => [x, "layer " + n]), Math.floor(numbers.length / 2));
-  const set = select("Head set", runs[0].layers[0].sets.map((_, s) => [s, "set " + s]), 0);
+  const set = select("Head set", Array.from({ length: sets }, (_, s) => [s, "set " + s]), 0);
   const order = select("Order", [["size", "largest first"], ["purity", "purest first"], ["confidence", "surest first"], ["token_entropy", "most varied first"], ["number", "by number"]], "purity");
   const kind = select("Class", [["", "all"], ...report.classes.map((c, x) => [x, c])], "");
   const find = input("Token", "find a token");
@@ -157,8 +162,8 @@ function lists() {
   }
   function draw() {
     body.replaceChildren(...runs.map((run) => {
-      const holder = run.layers.find((l) => l.layer === numbers[Number(layer.value)])?.sets[Number(set.value)];
-      if (!holder) return make("div", {}, make("h3", {}, run.adapter), note("This layer attends densely."));
+      const routed = run.layers.find((l) => l.layer === numbers[Number(layer.value)]), holder = routed?.sets[Number(set.value)];
+      if (!holder) return make("div", {}, make("h3", {}, run.adapter), note(routed ? "This layer has fewer head sets." : "This layer attends densely."));
       const columns = holder.lists, needle = find.value.toLowerCase();
       let rows = columns.size.map((_, x) => x).filter((x) =>
         (kind.value === "" || (columns.size[x] && columns.class[x] === Number(kind.value))) && (!needle || columns.top[x].some(([token]) => token.toLowerCase().includes(needle))));
@@ -180,7 +185,7 @@ function lists() {
 }
 
 function pairs() {
-  const layer = select("Layer", [["", "all"], ...runs[0].layers.map((l) => [l.layer, "layer " + l.layer])], "");
+  const layer = select("Layer", [["", "all"], ...routedLayers().map((l) => [l, "layer " + l])], "");
   const kind = select("Query is", [["", "any class"], ...report.classes.map((c, x) => [x, c])], "");
   const order = select("Order", [["mass", "most mass"], ["distance", "longest distance"], ["affinity", "highest affinity"]], "mass");
   const find = input("Token", "find a token");
