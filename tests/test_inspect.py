@@ -236,9 +236,9 @@ def test_interrupt_leaves_nothing(trained, tmp_path):
     process = subprocess.Popen([str(focus_binary()), "inspect", "--model", STORIES, "--adapter", trained / "one" / "adapter", "--data", STORY,
                                 "--context", "64", "--max-tokens", "0", "--html", page], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
-    time.sleep(1)
+    assert "loaded in" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (1, "") and "interrupted" in err
     assert list(tmp_path.iterdir()) == []
 

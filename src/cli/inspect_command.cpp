@@ -63,6 +63,7 @@ class InspectCommand : public Command {
       prepare_output_folder(std::filesystem::absolute(*html_).parent_path(), "--html");
     }
     if (common_.out) prepare_output_folder(*common_.out, "--out");
+    const InterruptGuard guard;
     const Session session = open_session(common_, run.device);
     const ModelConfig& config = session.model->config();
     options_.context = context_.value_or(std::min(kDefaultContext, config.max_positions));
@@ -81,7 +82,6 @@ class InspectCommand : public Command {
     for (const auto& router : routers) sinks = std::max(sinks, router->config().sinks);
     const InspectedText text = inspected_text(documents, texts, options_, sinks);
 
-    const InterruptGuard guard;
     std::vector<Inspection> inspections;
     for (size_t r = 0; r < routers.size(); ++r) {
       Progress progress(fmt::format("inspect {}", short_name(adapters[r])), text.windows(), "windows");
