@@ -101,14 +101,15 @@ function layers() {
   });
   const by = (key, name, dash) => runs.map((run, x) => ({ name: several ? `${run.adapter}${name ? ", " + name : ""}` : name, values: of(run, key), color: runColour(x), dash: dash ?? x > 0 }));
   const chart = (title, text, series, show, top) => lineChart({ title, note: text, labels: all, xName: "layer", series, show, top });
-  const shuffled = (key) => ({ name: "shuffled lists", values: of(runs[0], key), color: "var(--s2)", dash: true });
+  const ofFirst = several ? ` of ${runs[0].adapter}` : "";
+  const shuffled = (key) => ({ name: "shuffled lists" + ofFirst, values: of(runs[0], key), color: "var(--s2)", dash: true });
   part("layers").append(make("div", { class: "charts" },
     chart("Attention mass kept", "share of full attention's mass on allowed pairs, at sampled queries", [
       ...by("mass_kept", "learned lists"),
-      { name: "shuffled lists", values: of(runs[0], (l) => l.mass_window + l.mass_sinks + l.mass_lists_shuffled), color: "var(--s2)", dash: true },
-      { name: "window and sinks alone", values: of(runs[0], (l) => l.mass_window + l.mass_sinks), color: "var(--s3)", dash: true }], (v) => percent(v, 0), 1),
+      { name: "shuffled lists" + ofFirst, values: of(runs[0], (l) => l.mass_window + l.mass_sinks + l.mass_lists_shuffled), color: "var(--s2)", dash: true },
+      { name: "window and sinks alone" + ofFirst, values: of(runs[0], (l) => l.mass_window + l.mass_sinks), color: "var(--s3)", dash: true }], (v) => percent(v, 0), 1),
     chart("Pairs kept", "share of causal pairs, all head sets", by("pairs_kept", "pairs kept"), (v) => percent(v, 0)),
-    chart("Dominance", `share of tokens in the layer's largest list; even would be ${percent(1 / runs[0].lists_a_set)}`, by("dominance", "largest list"), percent),
+    chart("Dominance", `share of tokens in the layer's largest list; even would be ${runs.map((run) => percent(1 / run.lists_a_set)).join(" and ")}`, by("dominance", "largest list"), percent),
     chart("Purity by token class", null, [...by("purity", "learned lists"), shuffled("purity_shuffled")], fixed(2), 1),
     chart("Confidence", "softmax probability of a token's own list", [...by("confidence", "learned lists"), shuffled("confidence_shuffled")], fixed(2), 1),
     chart("Entropy of tokens in a list", "bits", [...by("token_entropy", "learned lists"), shuffled("token_entropy_shuffled")], fixed(1))));

@@ -153,6 +153,6 @@ function textView(run, classNames) {
   atWidth(words, () => chosen >= 0 && show(chosen));
   paint();
   return make("div", {}, make("div", { class: "controls" }, layerChoice.parentNode, setChoice.parentNode, colourChoice.parentNode),
-    data.every > 1 ? make("p", { class: "soft" }, `Every ${data.every}th layer is shown, to keep the page small.`) : null,
+    data.every > 1 ? make("p", { class: "soft" }, `One layer in ${data.every} is shown, to keep the page small.`) : null,
     make("div", { class: "reading" }, words, panel));
 }
