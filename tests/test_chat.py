@@ -198,3 +198,70 @@ def test_random_templates_equal_jinja():
         rendered += 1
         assert answer["text"] == expected, template
     assert rendered > 300
+
+
+SNIPPETS = [
+    "{% for m in messages %}{{ loop.index }}/{{ loop.index0 }}/{{ loop.revindex }}/{{ loop.revindex0 }}/{{ loop.first }}/{{ loop.last }}/{{ loop.length }};{% endfor %}",
+    "{% for m in messages %}{% if loop.previtem is defined and loop.previtem.role == m.role %}same{% endif %}{% if loop.nextitem %}{{ loop.nextitem.role }}{% endif %};{% endfor %}",
+    "{% for m in messages %}{{ m.role }}{% else %}none{% endfor %}{% for m in [] %}x{% else %}none{% endfor %}",
+    "{% for m in messages if m.role != 'system' %}{{ loop.index0 }}{{ m.content }}{% endfor %}",
+    "{% for m in messages %}{% for w in m.content.split() %}{{ loop.index }}{{ w }} {% endfor %}{% endfor %}",
+    "{% for key, value in d.items() %}{{ key }}={{ value }};{% endfor %}{% for key in d %}{{ key }}{% endfor %}",
+    "{% for key, value in d | items %}{{ key }}{% endfor %}",
+    "{% set ns = namespace(found=false, text='') %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.found = true %}{% set ns.text = ns.text ~ m.content %}{% endif %}{% endfor %}{{ ns.found }}{{ ns.text }}",
+    "{% set block %}a {{ x }} b{% endset %}[{{ block }}]",
+    "{{ x | trim }}|{{ x | trim | upper }}|{{ x.strip() | lower }}|{{ x | capitalize }}|{{ x | title }}|{{ x | length }}|{{ x | replace('e', 'E') }}",
+    "{{ missing | default('d') }}|{{ '' | default('d') }}|{{ '' | default('d', true) }}|{{ none | default('d') }}|{{ missing | d('e', boolean=true) }}",
+    "{{ d | tojson }}|{{ d | tojson(indent=2) }}|{{ x | tojson }}|{{ l | tojson }}|{{ '<a href=\"x\">&\\'é中' | tojson }}|{{ 1.5 | tojson }}|{{ none | tojson }}|{{ true | tojson }}",
+    "{{ messages | map(attribute='role') | join(', ') }}|{{ messages | map(attribute='content') | map('upper') | list }}|{{ l | map('string') | join }}",
+    "{{ messages | selectattr('role', 'equalto', 'user') | list | length }}|{{ messages | rejectattr('role', 'eq', 'user') | map(attribute='role') | list }}|{{ (messages | selectattr('role', 'in', ['user', 'tool']) | first).content }}",
+    "{{ messages | selectattr('tool_calls', 'defined') | list | length }}|{{ messages | selectattr('content') | list | length }}|{{ l | select('odd') | list }}|{{ l | reject('divisibleby', 3) | list }}",
+    "{{ l | first }}{{ l | last }}{{ l | reverse | list }}{{ l | count }}",
+    "{{ '3' | int + 1 }}{{ 7 // 2 }}{{ -7 // 2 }}{{ -7 % 3 }}{{ 7 / 2 }}{{ 3.0 }}",
+    "{{ x | string }}|{{ \"it's a-b(c) ÉCOLE straße\" | title }}{{ \"it's éa 中b\".title() }}{{ 'ÉCOLE ß' | capitalize }}{{ 'straße éÿ' | upper }}|{{ 'abc' | list }}",
+    "[{{ ' \u3000\u00a0x\u2003\x1f' | trim }}{{ 'äxä'.strip('ä') }}{{ '中a'.lstrip('丮') }}{{ 'a\u3000b\u00a0c'.split() }}]{{ x[0] }}{{ x[-1] }}{{ x[1:3] }}{{ x[:-1] }}{{ x[::-1] }}{{ messages[1:][0].role }}{{ messages[-1]['content'] }}{{ l[:2] }}{{ messages[0]['nothing'] }}",
+    "{{ x.startswith('  ') }}{{ x.endswith('n ') }}{{ x.find('e') }}{{ x.split('e') }}{{ x.split() | length }}{{ x.lstrip() }}|{{ x.rstrip('n ') }}|{{ 'a,b,c'.split(',', 1) }}{{ ','.join(['a', 'b']) }}{{ x.upper().title() }}",
+    "{{ x.count('e') }}{{ 'banana'.count('an') }}",
+    "{{ d.get('k') }}{{ d.get('no') }}{{ d.get('no', 'z') }}{{ d.k }}{{ d['k'] }}{{ d.keys() | list }}{{ d.values() | list | length }}{{ 'k' in d }}{{ 'no' not in d }}{{ 'e' in x }}{{ 3 in l }}",
+    "{{ x is defined }}{{ missing is not defined }}{{ none is none }}{{ x is string }}{{ d is mapping }}{{ l is iterable }}{{ l is sequence }}{{ n is number }}{{ x is not mapping }}{{ true is boolean }}{{ n is odd }}{{ l is string }}{{ missing is undefined }}{{ true is true }}{{ n is eq 7 }}{{ n is divisibleby 7 }}",
+    "{{ 1 if x else 2 }}{{ 'y' if missing }}{{ missing or 'f' }}{{ x and n }}{{ not x }}{{ (n > 3 and n <= 7) or false }}{{ 1 < 2 }}{{ n != 7 }}{{ [1, 2] == [1, 2] }}{{ none == false }}",
+    "{{ 'a' ~ 1 ~ none ~ true }}{{ 'a' + 'b' }}{{ [1] + [2] }}{{ {'a': 1, 'b': [2, {'c': 3}]} }}{{ [1, 'a', 2.0, none, true] }}",
+    "{{ 'tab\\t nl\\n q\\' b\\\\' }}{{ \"it's\" }}{{ '中🦙' | length }}{{ '中🦙'[1] }}",
+    "{%- if x -%}  a  {%- else -%} b {%- endif -%}  \n  {{- n -}}  \n c {{ n }}\n{% if true %}\n  d\n{% endif %}\n  {%+ if true %} e {% endif %}\n{# c #}\nf",
+    "{# {{ x }} #}{{ '{{' }}",
+    "{% for m in messages %}{% if m.role == 'system' %}{% continue %}{% endif %}{% if loop.index > 2 %}{% break %}{% endif %}{{ m.content }}{% endfor %}",
+    "{% generation %}{{ x }}{% endgeneration %}",
+    "{{ range(3) | list }}{% for i in range(1, 6, 2) %}{{ i }}{% endfor %}{{ dict(a=1, b=2) }}{{ namespace(a=1).a }}",
+    "{% if messages[0].role == 'assistant' %}{{ raise_exception('no ' ~ messages[0].role) }}{% endif %}ok",
+    "{{ strftime_now('%Y-%m') }}|{{ strftime_now('%d %b %Y') if strftime_now is defined else '' }}",
+    "{% set x = 'outer' %}{% for i in [1] %}{% set x = 'inner' %}{{ x }}{% endfor %}{{ x }}{% if true %}{% set x = 'if' %}{% endif %}{{ x }}",
+]
+
+
+@pytest.mark.parametrize("snippet", range(len(SNIPPETS)))
+def test_every_feature_equals_jinja(snippet):
+    template = SNIPPETS[snippet]
+    variables = {"x": " two Wörds seen ", "n": 7, "l": [3, 1, 2], "d": {"k": "v", "é": [1, {"a": None, "b": True}], "z": 0.5}, "none": None,
+                 "messages": [{"role": "system", "content": "S s"}, {"role": "user", "content": "a b"}, {"role": "user", "content": ""},
+                              {"role": "assistant", "content": "c", "tool_calls": [{"name": "f"}]}]}
+    (answer,) = ours([{"template": template, "variables": variables}])
+    expected = _compile_jinja_template(template).render(**variables)
+    assert answer.get("text") == expected, answer
+
+
+# Jinja that no template of the known families uses.
+REFUSED = {
+    "{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1) }}": "the tag 'macro'", "{% raw %}x{% endraw %}": "the tag 'raw'",
+    "{% with a = 1 %}{{ a }}{% endwith %}": "the tag 'with'", "{% filter upper %}x{% endfilter %}": "the tag 'filter'",
+    "{% include 'x' %}": "the tag 'include'", "{% set a, b = l %}": "set of several names", "{{ (1, 2) }}": "tuples",
+    "{{ 1 < 2 < 3 }}": "chained comparisons", "{{ 2 ** 3 }}": "'**'", "{{ l | sort }}": "the filter 'sort'",
+    "{{ d | dictsort }}": "the filter 'dictsort'", "{{ x | indent }}": "the filter 'indent'", "{{ n is gt 3 }}": "the test 'is gt'",
+    "{{ x.swapcase() }}": "the method 'swapcase' of str", "{% for i in l %}{{ loop.cycle(1, 2) }}{% endfor %}": "'cycle'",
+    "{{ lipsum() }}": "'lipsum'", "{{ 'x' * 3 }}": "a number was expected, not str", "{{ '\\u00e9' }}": "the escape \\u",
+}
+
+
+@pytest.mark.parametrize("template", REFUSED)
+def test_other_jinja_is_refused_by_name(template):
+    (answer,) = ours([{"template": template, "variables": {"l": [1, 2], "d": {}, "n": 1, "x": "a"}}])
+    assert REFUSED[template] in answer["error"] and answer["error"].count("\n") == 0, answer

@@ -1,19 +1,22 @@
 #include "chat/builtins.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
-#include <cctype>
 #include <ctime>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
+#include "tokenizer/unicode.h"
 
 namespace focus::jinja {
 
 namespace {
 
-constexpr std::string_view kSpace = " \t\n\r\f\v";
 constexpr int64_t kLongestRange = 100'000;
 
 /// The characters of a UTF-8 text.
@@ -27,37 +30,80 @@ std::vector<std::string> characters(const std::string& text) {
   return parts;
 }
 
+char32_t code_point_of(const std::string& character) {
+  size_t at = 0;
+  return next_code_point(character, at);
+}
+
+/// What Python's str.isspace says.
+bool is_space(const std::string& character) {
+  const char32_t c = code_point_of(character);
+  return is_whitespace(c) || (c >= 0x1C && c <= 0x1F);
+}
+
 std::string strip(const std::string& text, const Value& which, bool left, bool right) {
-  const std::string_view set = which.is_string() ? std::string_view(which.as_string()) : kSpace;
-  const size_t begin = left ? text.find_first_not_of(set) : 0;
-  if (begin == std::string::npos) return "";
-  const size_t last = right ? text.find_last_not_of(set) : text.size() - 1;
-  return last == std::string::npos || last < begin ? "" : text.substr(begin, last - begin + 1);
+  const std::vector<std::string> parts = characters(to_valid_utf8(text));
+  const std::vector<std::string> set =
+      which.is_string() ? characters(to_valid_utf8(which.as_string())) : std::vector<std::string>();
+  const auto goes = [&](const std::string& character) {
+    return which.is_string() ? std::find(set.begin(), set.end(), character) != set.end() : is_space(character);
+  };
+  auto begin = parts.begin();
+  auto end = parts.end();
+  if (left) begin = std::find_if_not(begin, end, goes);
+  if (right) end = std::find_if_not(std::reverse_iterator(end), std::reverse_iterator(begin), goes).base();
+  return std::accumulate(begin, end, std::string());
 }
 
-/// ASCII letters only: texts of templates are marks and names.
-std::string mapped(std::string text, int (*function)(int)) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 128) c = static_cast<char>(function(c));
+enum class Case { kUpper, kLower };
+
+/// A character in the other case. Of those that become several in upper case only the German sharp s is known.
+void append_case(std::string& out, const std::string& character, Case to) {
+  const char32_t c = code_point_of(character);
+  if (to == Case::kLower) {
+    append_lower_case(out, c);
+  } else if (c == 0xDF) {
+    out += "SS";
+  } else {
+    append_utf8(out, static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
   }
-  return text;
 }
 
-std::string capitalised(const std::string& text) {
-  std::string result = mapped(text, std::tolower);
-  if (!result.empty() && static_cast<unsigned char>(result[0]) < 128)
-    result[0] = static_cast<char>(std::toupper(result[0]));
+std::string mapped(const std::string& text, Case to) {
+  std::string result;
+  for (const std::string& character : characters(to_valid_utf8(text))) append_case(result, character, to);
   return result;
 }
 
-std::string titled(std::string text) {
-  bool starts = true;
-  for (char& c : text) {
-    const bool letter = std::isalpha(static_cast<unsigned char>(c)) != 0;
-    if (letter) c = static_cast<char>(starts ? std::toupper(c) : std::tolower(c));
-    starts = !letter;
+/// Upper case wherever `starts` says so of the character before ("" at the beginning), else lower case.
+template <typename Starts>
+std::string with_capitals(const std::string& text, const Starts& starts) {
+  std::string result, before;
+  for (const std::string& character : characters(to_valid_utf8(text))) {
+    append_case(result, character, starts(before) ? Case::kUpper : Case::kLower);
+    before = character;
   }
-  return text;
+  return result;
+}
+
+std::string capitalised(const std::string& text) {
+  return with_capitals(text, [](const std::string& before) { return before.empty(); });
+}
+
+/// Python's str.title: a word begins after whatever has no case.
+std::string titled(const std::string& text) {
+  return with_capitals(text, [](const std::string& before) {
+    if (before.empty()) return true;
+    const auto c = static_cast<utf8proc_int32_t>(code_point_of(before));
+    return utf8proc_toupper(c) == c && utf8proc_tolower(c) == c;
+  });
+}
+
+/// Jinja's filter: a word begins after a space or one of - ( { [ <.
+std::string title_filter(const std::string& text) {
+  return with_capitals(text, [](const std::string& before) {
+    return before.empty() || is_space(before) || std::string_view("-({[<").find(before) != std::string_view::npos;
+  });
 }
 
 std::string replaced(const std::string& text, const std::string& from, const std::string& to) {
@@ -75,11 +121,15 @@ List split(const std::string& text, const Value& separator, int64_t limit) {
   List parts;
   if (separator.is_undefined() || separator.is_none()) {
     require(limit < 0, "split: a limit needs a separator");
-    for (size_t begin = text.find_first_not_of(kSpace); begin != std::string::npos;) {
-      const size_t end = std::min(text.find_first_of(kSpace, begin), text.size());
-      parts.emplace_back(text.substr(begin, end - begin));
-      begin = text.find_first_not_of(kSpace, end);
+    std::string word;
+    for (const std::string& character : characters(to_valid_utf8(text))) {
+      if (!is_space(character)) {
+        word += character;
+      } else if (!word.empty()) {
+        parts.emplace_back(std::exchange(word, {}));
+      }
     }
+    if (!word.empty()) parts.emplace_back(word);
     return parts;
   }
   const std::string& mark = separator.as_string();
@@ -190,7 +240,7 @@ const std::map<std::string, Filter>& filters() {
       {"last", [](const Value& v, const Arguments&) -> Value { return item_of(v, int64_t{-1}); }},
       {"length", [](const Value& v, const Arguments&) -> Value { return length_of(v); }},
       {"list", [](const Value& v, const Arguments&) -> Value { return items_of(v); }},
-      {"lower", [](const Value& v, const Arguments&) -> Value { return mapped(v.text(), std::tolower); }},
+      {"lower", [](const Value& v, const Arguments&) -> Value { return mapped(v.text(), Case::kLower); }},
       {"map", mapped_items},
       {"reject", [](const Value& v, const Arguments& a) { return selected(v, a, false, false); }},
       {"rejectattr", [](const Value& v, const Arguments& a) { return selected(v, a, false, true); }},
@@ -203,7 +253,7 @@ const std::map<std::string, Filter>& filters() {
       {"select", [](const Value& v, const Arguments& a) { return selected(v, a, true, false); }},
       {"selectattr", [](const Value& v, const Arguments& a) { return selected(v, a, true, true); }},
       {"string", [](const Value& v, const Arguments&) -> Value { return v.text(); }},
-      {"title", [](const Value& v, const Arguments&) -> Value { return titled(v.text()); }},
+      {"title", [](const Value& v, const Arguments&) -> Value { return title_filter(v.text()); }},
       {"tojson",
        [](const Value& v, const Arguments& a) -> Value {
          const Value indent = a.get(SIZE_MAX, "indent", a.get(0, "", None{}));
@@ -211,7 +261,7 @@ const std::map<std::string, Filter>& filters() {
        }},
       {"trim",
        [](const Value& v, const Arguments& a) -> Value { return strip(v.text(), a.get(0, "chars", {}), true, true); }},
-      {"upper", [](const Value& v, const Arguments&) -> Value { return mapped(v.text(), std::toupper); }},
+      {"upper", [](const Value& v, const Arguments&) -> Value { return mapped(v.text(), Case::kUpper); }},
   };
   return known;
 }
@@ -271,8 +321,8 @@ Value call_method(const Value& value, const std::string& name, const Arguments& 
     if (name == "strip") return strip(text, first, true, true);
     if (name == "lstrip") return strip(text, first, true, false);
     if (name == "rstrip") return strip(text, first, false, true);
-    if (name == "upper") return mapped(text, std::toupper);
-    if (name == "lower") return mapped(text, std::tolower);
+    if (name == "upper") return mapped(text, Case::kUpper);
+    if (name == "lower") return mapped(text, Case::kLower);
     if (name == "capitalize") return capitalised(text);
     if (name == "title") return titled(text);
     if (name == "split") return split(text, first, arguments.get(1, "maxsplit", int64_t{-1}).as_int());
