@@ -18,8 +18,9 @@ using kernels::cpu::DecodeChunk;
 using kernels::cpu::StripMath;
 
 constexpr int64_t kChunkKeys = 512;  // one step of the softmax
-constexpr int64_t kSplitKeys =
-    4096;                         // keys of a task; by the number of keys only, so that bits do not depend on threads
+// Keys of a task: by their number only, so that bits do not depend on threads, and few enough that three heads of a
+// short text keep two threads equally busy.
+constexpr int64_t kSplitKeys = 512;
 constexpr float kStart = -1e30F;  // running maximum before the first key
 
 // One head of keys or values.

@@ -181,9 +181,11 @@ at::Tensor Decoder::attend(int64_t index, const at::Tensor& x, const at::Tensor&
   AttentionInput input;
   input.layer = index;
   input.hidden = layer.norm_before_attention.defined() ? hidden : unit_rms(x, traits_.norm_eps);
-  input.q = rotated(heads(linear(hidden, layer.wq, layer.bq), config_.num_heads, layer.q_norm));
-  input.k = rotated(heads(linear(hidden, layer.wk, layer.bk), config_.num_kv_heads, layer.k_norm));
-  input.v = split_heads(linear(hidden, layer.wv, layer.bv), config_.num_kv_heads);
+  const std::vector<at::Tensor> qkv =
+      linear_each(hidden, {layer.wq, layer.wk, layer.wv}, {layer.bq, layer.bk, layer.bv});
+  input.q = rotated(heads(qkv[0], config_.num_heads, layer.q_norm));
+  input.k = rotated(heads(qkv[1], config_.num_kv_heads, layer.k_norm));
+  input.v = split_heads(qkv[2], config_.num_kv_heads);
   input.scale = traits_.scale;
   input.softcap = traits_.attention_softcap;
   input.layer_window = config_.layer_window(index);
@@ -199,8 +201,8 @@ at::Tensor Decoder::attend(int64_t index, const at::Tensor& x, const at::Tensor&
 
 at::Tensor Decoder::feed_forward(const Layer& layer, const at::Tensor& x) const {
   const at::Tensor h = normalise(x, layer.norm_before_mlp);
-  const at::Tensor gated =
-      traits_.activation(linear(h, layer.gate, layer.gate_bias)) * linear(h, layer.up, layer.up_bias);
+  const std::vector<at::Tensor> both = linear_each(h, {layer.gate, layer.up}, {layer.gate_bias, layer.up_bias});
+  const at::Tensor gated = traits_.activation(both[0]) * both[1];
   return normalise(linear(gated, layer.down, layer.down_bias), layer.norm_after_mlp);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "models/fused_rows.h"
 #include "models/row_products.h"
 
 namespace focus {
@@ -76,7 +77,7 @@ at::Tensor wide_linear(const at::Tensor& x, const at::Tensor& weight, const at::
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = weight.size(0);
   if (x.numel() / x.size(-1) < kFewestWideRows && weight.stride(1) == 1) {
-    const at::Tensor products = row_products(x.reshape({-1, x.size(-1)}), weight).view(shape);
+    const at::Tensor products = row_products(x.reshape({-1, x.size(-1)}), {weight}).front().view(shape);
     return bias.defined() ? products + bias : products;
   }
   const at::Tensor rows = x.to(at::kFloat);
@@ -94,6 +95,9 @@ at::Tensor wide_linear(const at::Tensor& x, const at::Tensor& weight, const at::
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, NormWeight kind) {
+  if (can_fuse_rows(x) && can_fuse_rows(weight) && weight.scalar_type() == x.scalar_type()) {
+    return fused_rms_norm(x, weight, eps, kind);
+  }
   const at::Tensor normal = normalised(x, eps);
   switch (kind) {
     case NormWeight::kAfterRounding:
@@ -107,12 +111,35 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, N
 }
 
 at::Tensor unit_rms(const at::Tensor& x, double eps) {
+  if (can_fuse_rows(x)) return fused_rms_norm(x, {}, eps, NormWeight::kAfterRounding);
   return normalised(x, eps).to(x.scalar_type());
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   if (worth_widening(x, weight)) return wide_linear(x, weight, bias);
   return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
+}
+
+std::vector<at::Tensor> linear_each(const at::Tensor& x, const std::vector<at::Tensor>& weights,
+                                    const std::vector<at::Tensor>& biases) {
+  const auto multiplied_here = [&](const at::Tensor& weight) {
+    return worth_widening(x, weight) && weight.stride(1) == 1 && weight.scalar_type() == weights.front().scalar_type();
+  };
+  const bool together =
+      x.numel() / x.size(-1) < kFewestWideRows && std::all_of(weights.begin(), weights.end(), multiplied_here);
+  std::vector<at::Tensor> results;
+  if (!together) {
+    for (size_t i = 0; i < weights.size(); ++i) results.push_back(linear(x, weights[i], biases[i]));
+    return results;
+  }
+  results = row_products(x.reshape({-1, x.size(-1)}), weights);
+  std::vector<int64_t> shape = x.sizes().vec();
+  for (size_t i = 0; i < weights.size(); ++i) {
+    shape.back() = weights[i].size(0);
+    results[i] = results[i].view(shape);
+    if (biases[i].defined()) results[i] = results[i] + biases[i];
+  }
+  return results;
 }
 
 at::Tensor split_heads(const at::Tensor& x, int64_t heads) {

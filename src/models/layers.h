@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <string>
+#include <vector>
 
 namespace focus {
 
@@ -23,6 +24,10 @@ at::Tensor unit_rms(const at::Tensor& x, double eps);
 /// x W^T + bias; an undefined bias means none. weight [out, in]. In bfloat16 and float16 sums are float32, rounded
 /// once; where the CPU has no instructions for them, more than a few rows are multiplied in float32.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+/// linear() of the same x by several weights, each with its bias or an undefined one.
+std::vector<at::Tensor> linear_each(const at::Tensor& x, const std::vector<at::Tensor>& weights,
+                                    const std::vector<at::Tensor>& biases);
 
 /// [B, T, H * D] -> [B, H, T, D] (a view), and back.
 at::Tensor split_heads(const at::Tensor& x, int64_t heads);

@@ -9,6 +9,7 @@
 #include "attention/methods/full.h"
 #include "base/error.h"
 #include "models/layers.h"
+#include "models/rope.h"
 
 namespace focus {
 namespace {
@@ -35,6 +36,61 @@ TEST(Layers, RmsNormIsItsFormula) {
   const at::Tensor expected = x / (x.square().mean(-1, true) + 1e-5).sqrt() * weight;
   EXPECT_TRUE(at::allclose(rms_norm(x, weight, 1e-5), expected, 1e-5, 1e-6));
   EXPECT_EQ(rms_norm(x.to(at::kBFloat16), weight.to(at::kBFloat16), 1e-5).scalar_type(), at::kBFloat16);
+}
+
+/// Where gradients are recorded, the steps are ATen's own: the oracle of those done in one go.
+TEST(Layers, FusedRowsEqualTheSeparateSteps) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const double unit = dtype == at::kFloat ? 0x1p-20 : dtype == at::kBFloat16 ? 0x1p-7 : 0x1p-10;
+    const auto near = [&](const at::Tensor& fused, const at::Tensor& separate) {
+      EXPECT_EQ(fused.scalar_type(), dtype);
+      ASSERT_EQ(fused.sizes(), separate.sizes());
+      EXPECT_TRUE(fused.isfinite().all().item<bool>());
+      EXPECT_LE(((fused - separate).abs() / (separate.abs() + 1)).max().item<double>(), unit);
+    };
+    for (const auto& [tokens, size] : {std::array<int64_t, 2>{1, 576}, {3, 5}, {700, 34}}) {
+      const at::Tensor x = (3 * at::randn({2, tokens, size})).to(dtype);
+      const at::Tensor strided = (3 * at::randn({tokens, 2, size})).to(dtype).transpose(0, 1);
+      const at::Tensor weight = (at::randn({size}) + 1).to(dtype);
+      for (const at::Tensor& rows : {x, strided}) {
+        const at::Tensor recorded = rows.detach().clone().requires_grad_();
+        for (const NormWeight kind : {NormWeight::kAfterRounding, NormWeight::kBeforeRounding, NormWeight::kOnePlus}) {
+          near(rms_norm(rows, weight, 1e-5, kind), rms_norm(recorded, weight, 1e-5, kind).detach());
+        }
+        near(unit_rms(rows, 1e-5), unit_rms(recorded, 1e-5).detach());
+      }
+    }
+    for (const int64_t tokens : {1, 300}) {
+      const at::Tensor heads = split_heads(at::randn({2, tokens, 3 * 16}).to(dtype), 3);
+      const at::Tensor recorded = heads.detach().clone().requires_grad_();
+      const at::Tensor angles = at::randn({2, 1, tokens, 8}) * 100;
+      for (const at::ScalarType table : {dtype, at::kFloat}) {
+        const at::Tensor cos = angles.cos().to(table);
+        const at::Tensor sin = angles.sin().to(table);
+        near(Rope::apply(heads, cos, sin), Rope::apply(recorded, cos, sin).detach().to(dtype));
+      }
+    }
+  }
+}
+
+TEST(Layers, ProductsBySeveralWeightsEqualSingleOnes) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
+    for (const int64_t rows : {1, 3, 40}) {
+      const at::Tensor x = at::randn({1, rows, 70}).to(dtype);
+      const std::vector<at::Tensor> weights = {at::randn({900, 70}).to(dtype), at::randn({7, 70}).to(dtype),
+                                               at::randn({70, 650}).to(dtype).t()};
+      const std::vector<at::Tensor> biases = {at::Tensor(), at::randn({7}).to(dtype), at::Tensor()};
+      const std::vector<at::Tensor> together = linear_each(x, weights, biases);
+      const std::vector<at::Tensor> pair = linear_each(x, {weights[0], weights[1]}, {biases[0], biases[1]});
+      for (size_t i = 0; i < weights.size(); ++i) {
+        const at::Tensor alone = linear(x, weights[i], biases[i]);
+        EXPECT_TRUE(at::equal(together[i], alone)) << rows << " " << i;
+        if (i < 2) {
+          EXPECT_TRUE(at::equal(pair[i], alone)) << rows << " " << i;
+        }
+      }
+    }
+  }
 }
 
 TEST(Layers, HalfPrecisionProductsAreRoundedOnce) {

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "base/error.h"
+#include "models/fused_rows.h"
 
 namespace focus {
 
@@ -167,6 +168,7 @@ std::pair<at::Tensor, at::Tensor> Rope::tables(const at::Tensor& positions, at::
 }
 
 at::Tensor Rope::apply(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  if (can_fuse_rows(x) && can_fuse_rows(cos) && can_fuse_rows(sin)) return fused_rope(x, cos, sin);
   const int64_t half = x.size(-1) / 2;
   const at::Tensor first = x.narrow(-1, 0, half);
   const at::Tensor second = x.narrow(-1, half, half);

@@ -1,6 +1,5 @@
 #include "models/row_products.h"
 
-#include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -57,23 +56,34 @@ void multiply_half(const float* x, int64_t rows, int64_t inner, const at::Half* 
 
 }  // namespace
 
-at::Tensor row_products(const at::Tensor& x, const at::Tensor& weight) {
+std::vector<at::Tensor> row_products(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
   const at::Tensor rows = x.to(at::kFloat).contiguous();
-  const int64_t inner = weight.size(1);
-  const int64_t columns = weight.size(0);
-  const at::Tensor out = at::empty({x.size(0), columns}, weight.options());
-  const int64_t block = std::max<int64_t>(1, kBlockBytes / (2 * std::max<int64_t>(1, inner)));
+  const int64_t inner = rows.size(1);
   const auto* data = rows.const_data_ptr<float>();
-  at::parallel_for(0, columns, block, [&](int64_t begin, int64_t end) {
-    if (weight.scalar_type() == at::kBFloat16) {
-      multiply_bfloat16(data, x.size(0), inner, weight.const_data_ptr<at::BFloat16>(), weight.stride(0), begin, end,
-                        out.data_ptr<at::BFloat16>(), columns);
-    } else {
-      multiply_half(data, x.size(0), inner, weight.const_data_ptr<at::Half>(), weight.stride(0), begin, end,
-                    out.data_ptr<at::Half>(), columns);
+  std::vector<at::Tensor> results;
+  std::vector<int64_t> ends;  // of the weights' columns, counted through
+  for (const at::Tensor& weight : weights) {
+    results.push_back(at::empty({x.size(0), weight.size(0)}, weight.options()));
+    ends.push_back((ends.empty() ? 0 : ends.back()) + weight.size(0));
+  }
+  const int64_t block = std::max<int64_t>(1, kBlockBytes / (2 * std::max<int64_t>(1, inner)));
+  at::parallel_for(0, ends.back(), block, [&](int64_t begin, int64_t end) {
+    for (size_t w = 0; w < weights.size(); ++w) {
+      const at::Tensor& weight = weights[w];
+      const int64_t columns = weight.size(0);
+      const int64_t first = std::max<int64_t>(0, begin - (ends[w] - columns));
+      const int64_t last = std::min(columns, end - (ends[w] - columns));
+      if (first >= last) continue;
+      if (weight.scalar_type() == at::kBFloat16) {
+        multiply_bfloat16(data, x.size(0), inner, weight.const_data_ptr<at::BFloat16>(), weight.stride(0), first, last,
+                          results[w].data_ptr<at::BFloat16>(), columns);
+      } else {
+        multiply_half(data, x.size(0), inner, weight.const_data_ptr<at::Half>(), weight.stride(0), first, last,
+                      results[w].data_ptr<at::Half>(), columns);
+      }
     }
   });
-  return out;
+  return results;
 }
 
 }  // namespace focus

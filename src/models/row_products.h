@@ -2,11 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <vector>
+
 namespace focus {
 
-/// x W^T for a few rows in bfloat16 or float16 on the CPU, sums in float32, rounded once: x [M, K], weight [N, K], both
-/// with rows stored together -> [M, N] in the weight's dtype. Each weight is read once, so the time is that of reading
-/// memory.
-at::Tensor row_products(const at::Tensor& x, const at::Tensor& weight);
+/// x W^T for a few rows and each of some weights, in bfloat16 or float16 on the CPU, sums in float32, rounded once: x
+/// [M, K], weights [N, K] of one dtype, all with rows stored together -> [M, N] each in the weights' dtype. Each weight
+/// is read once, so the time is that of reading memory.
+std::vector<at::Tensor> row_products(const at::Tensor& x, const std::vector<at::Tensor>& weights);
 
 }  // namespace focus
