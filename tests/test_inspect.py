@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -294,10 +295,19 @@ class TestBadInput:
 @pytest.fixture(scope="module")
 def hostile_page(inspect, trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
+    # One token that ends the script by itself.
+    model = shutil.copytree(STORIES, folder / "model")
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    vocabulary, token = tokenizer["model"]["vocab"], HOSTILE.split(" ")[0]
+    vocabulary[token] = vocabulary.pop(next(piece for piece, number in vocabulary.items() if number == 511))
+    tokenizer["added_tokens"].append({"id": 511, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
+                                      "normalized": False, "special": False})
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
     (folder / "text.txt").write_text(HOSTILE * 3 + "Once upon a time, Lily and Tom went to the park. " * 30 + HOSTILE)
-    result = inspect("--html", folder / "page.html", "--compare-adapter", trained / "two" / "adapter", "--excerpt", 100,
+    result = inspect("--model", model, "--html", folder / "page.html", "--compare-adapter", trained / "two" / "adapter", "--excerpt", 100,
                      data=folder / "text.txt")
     assert result.returncode == 0, result.stderr
+    assert "document.title='hit'" in (folder / "page.html").read_text()
     return folder / "page.html"
 
 
