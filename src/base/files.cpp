@@ -1,13 +1,16 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -53,6 +56,17 @@ fs::path beside(const fs::path& path, std::string_view kind) {
   fs::path full = path;
   if (!full.has_filename()) full = full.parent_path();
   return full.parent_path() / fmt::format(".{}.{}-{}", full.filename().string(), kind, ::getpid());
+}
+
+/// The process that `name` is the temporary name of, as beside() makes them; 0 for other names.
+pid_t writer_of(const std::string& name) {
+  const size_t dash = name.rfind('-');
+  if (!name.starts_with(".") || dash == std::string::npos) return 0;
+  const std::string_view before(name.data(), dash), digits(name.data() + dash + 1, name.size() - dash - 1);
+  if (!before.ends_with(".tmp")) return 0;
+  pid_t writer = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), writer);
+  return error == std::errc() && end == digits.data() + digits.size() ? writer : 0;
 }
 
 bool sync_path(const fs::path& path) {
@@ -143,6 +157,18 @@ void prepare_output_folder(const fs::path& folder, std::string_view what) {
   Descriptor descriptor(probe, O_WRONLY | O_CREAT | O_EXCL, 0666);
   if (!descriptor.ok()) fail("{} {}: cannot write in the folder: {}", what, folder.string(), reason(errno));
   ::unlink(probe.c_str());
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const pid_t writer = writer_of(entry.path().filename().string());
+    if (writer > 0 && ::kill(writer, 0) != 0 && errno == ESRCH) fs::remove_all(entry.path(), error);
+  }
+}
+
+void discard_folder(const fs::path& folder) {
+  const fs::path temporary = beside(folder, "tmp");
+  std::error_code error;
+  fs::remove_all(temporary, error);
+  fs::rename(folder, temporary, error);
+  fs::remove_all(error ? folder : temporary, error);
 }
 
 PendingFolder::PendingFolder(fs::path final_path) : final_(std::move(final_path)) {

@@ -21,8 +21,13 @@ void write_file_atomically(const std::filesystem::path& file, std::string_view c
 void write_file_atomically(const std::filesystem::path& file, const std::vector<std::string_view>& parts);
 
 /// Creates the folder with its parents if need be and makes sure that files can be written in it, so that a long run
-/// does not fail at its end. `what` names it in the Error, such as "--out".
+/// does not fail at its end. `what` names it in the Error, such as "--out". Temporary files and folders in it whose
+/// writers were killed are removed.
 void prepare_output_folder(const std::filesystem::path& folder, std::string_view what);
+
+/// Removes a folder that is no longer wanted in such a way that a kill half-way leaves it whole or gone (what remains
+/// has a temporary name). Failures are ignored.
+void discard_folder(const std::filesystem::path& folder);
 
 /// A folder that appears under its final name only when it is complete: filled under a temporary name beside it,
 /// flushed to disk and renamed by publish(). A former folder of that name is replaced in one step. Without publish() it

@@ -134,5 +134,24 @@ TEST_F(Files, PendingFolderTakesATrailingSlash) {
   EXPECT_EQ(entries(), 1u);
 }
 
+TEST_F(Files, WhatKilledWritersLeftIsRemoved) {
+  fs::create_directories(folder_ / ".checkpoint-3.tmp-999999999");  // No process has such a number.
+  write_file_atomically(folder_ / ".checkpoint-3.tmp-999999999/state", "half");
+  write_file_atomically(folder_ / ".a.txt.tmp-999999999", "half");
+  const std::vector<std::string> kept = {fmt::format(".b.tmp-{}", ::getpid()), ".c.old-999999999", ".d.tmp-",
+                                         "e.tmp-999999999"};
+  for (const std::string& name : kept) write_file_atomically(folder_ / name, "kept");
+  prepare_output_folder(folder_, "--out");
+  EXPECT_EQ(entries(), kept.size());
+  for (const std::string& name : kept) EXPECT_EQ(read_file(folder_ / name), "kept");
+}
+
+TEST_F(Files, DiscardedFolderIsGone) {
+  fs::create_directories(folder_ / "old/inner");
+  discard_folder(folder_ / "old");
+  EXPECT_EQ(entries(), 0u);
+  discard_folder(folder_ / "absent");
+}
+
 }  // namespace
 }  // namespace focus

@@ -57,8 +57,7 @@ void save_checkpoint(const fs::path& folder, const Checkpoint& checkpoint, int64
   if (keep <= 0) return;
   auto all = checkpoints_in(folder);
   for (size_t i = 0; i + static_cast<size_t>(keep) < all.size(); ++i) {
-    std::error_code ignored;
-    fs::remove_all(all[i].second, ignored);
+    discard_folder(all[i].second);
   }
 }
 
