@@ -21,7 +21,6 @@ namespace focus {
 namespace {
 
 constexpr int64_t kDefaultContext = 2048;
-constexpr int64_t kProbeTokens = 512;
 
 /// The longest document: the one that single-text measurements use.
 const Document& longest(const std::vector<Document>& documents) {
@@ -32,7 +31,7 @@ const Document& longest(const std::vector<Document>& documents) {
 class EvalCommand : public Command {
  public:
   void declare(OptionTable& table) override {
-    common_.declare(table, kModelFlags | kRopeFlag | kAdapterFlag | kDataFlags | kOutFlag | kSeedFlag);
+    common_.declare(table, kModelFlags | kRopeFlag | kAdapterFlag | kLoraFlag | kDataFlags | kOutFlag | kSeedFlag);
     table.section("Evaluation");
     table.add("context", &context_, "tokens a window")
         .at_least(2)
@@ -72,7 +71,7 @@ class EvalCommand : public Command {
 
     const InterruptGuard guard;
     nlohmann::json result = {{"method", method->name()}, {"context", context}, {"stride", stride}};
-    probe(session, *method, longest(documents), result);
+    probe(session, *method, documents, result);
     if (!perplexity(session, *method, documents, windows, result)) return interrupted_exit();
     for (const std::string& task : tasks_) {
       if (task == "copy" && !copy(session, *method, longest(documents), result)) return interrupted_exit();
@@ -82,10 +81,9 @@ class EvalCommand : public Command {
   }
 
  private:
-  void probe(const Session& session, AttentionMethod& method, const Document& document, nlohmann::json& result) const {
-    const int64_t length = std::min<int64_t>(kProbeTokens, std::ssize(document));
-    const LeakProbeResult leak =
-        probe_leak(*session.model, method, {document.begin(), document.begin() + length}, common_.seed);
+  void probe(const Session& session, AttentionMethod& method, const std::vector<Document>& documents,
+             nlohmann::json& result) const {
+    const LeakProbeResult leak = probe_leak(*session.model, method, documents, static_cast<uint64_t>(common_.seed));
     result["leak_max_abs_diff"] = leak.max_abs_diff;
     result["leak_tolerance"] = leak.tolerance;
     result["leaks"] = leak.leaks();

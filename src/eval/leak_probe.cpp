@@ -73,4 +73,15 @@ LeakProbeResult probe_leak(const CausalLM& model, AttentionMethod& method, const
   return result;
 }
 
+LeakProbeResult probe_leak(const CausalLM& model, AttentionMethod& method, const std::vector<Document>& documents,
+                           uint64_t seed) {
+  constexpr int64_t kProbeTokens = 512;
+  require(!documents.empty(), "the leak probe needs a document");
+  const Document& longest = *std::max_element(documents.begin(), documents.end(),
+                                              [](const Document& a, const Document& b) { return a.size() < b.size(); });
+  const int64_t length =
+      std::min({kProbeTokens, static_cast<int64_t>(std::ssize(longest)), model.config().max_positions});
+  return probe_leak(model, method, std::vector<int32_t>(longest.begin(), longest.begin() + length), seed);
+}
+
 }  // namespace focus

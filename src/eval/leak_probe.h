@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "attention/method.h"
+#include "data/token_windows.h"
 #include "models/model.h"
 
 namespace focus {
@@ -23,6 +24,11 @@ struct LeakProbeResult {
 /// `ids` is the prompt, at least 2 tokens; the tolerance is that of rounding in the compute dtype, scaled by the
 /// logits.
 LeakProbeResult probe_leak(const CausalLM& model, AttentionMethod& method, const std::vector<int32_t>& ids,
+                           uint64_t seed = 0);
+
+/// The probe with the longest of some documents as its prompt, of which at most 512 tokens, and no more than the model
+/// has positions, are taken. Throws Error when that is fewer than 2.
+LeakProbeResult probe_leak(const CausalLM& model, AttentionMethod& method, const std::vector<Document>& documents,
                            uint64_t seed = 0);
 
 }  // namespace focus
