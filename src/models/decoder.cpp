@@ -22,12 +22,10 @@ constexpr const char* kUnsupported[] = {
 /// Weights of one block; undefined where the family has none.
 struct Layer {
   at::Tensor norm_before_attention, norm_after_attention, norm_before_mlp, norm_after_mlp;  // [d]
-  at::Tensor wq, wk, wv, wo;  // [Hq * D, d], [Hkv * D, d] twice, [d, Hq * D]
-  at::Tensor bq, bk, bv, bo;
-  at::Tensor q_norm, k_norm;        // [D], or [Hq * D] and [Hkv * D]
-  at::Tensor query_gain, key_gain;  // See AttentionInput.
-  at::Tensor gate, up, down;        // [F, d] twice, [d, F]
-  at::Tensor gate_bias, up_bias, down_bias;
+  Projection query, key, value, output;  // d -> Hq * D, d -> Hkv * D twice, Hq * D -> d
+  at::Tensor q_norm, k_norm;             // [D], or [Hq * D] and [Hkv * D]
+  at::Tensor query_gain, key_gain;       // See AttentionInput.
+  Projection gate, up, down;             // d -> F twice, F -> d
 };
 
 class Decoder : public CausalLM {
@@ -42,6 +40,7 @@ class Decoder : public CausalLM {
   at::Tensor logits(const at::Tensor& hidden) const override;
   const NamedParameters& parameters() const override { return parameters_; }
   std::string attention_module() const override { return "model.layers.{}.self_attn"; }
+  NamedProjections projections() override;
 
  private:
   void load_layer(const LoadContext& context, int64_t index, int64_t inner);
@@ -132,14 +131,16 @@ void Decoder::load_layer(const LoadContext& context, int64_t index, int64_t inne
   };
   Layer layer;
   layer.norm_before_attention = take_norm(traits_.norm_before_attention);
-  layer.wq = weights.take(attention + "q_proj.weight", {q, d});
-  layer.wk = weights.take(attention + "k_proj.weight", {kv, d});
-  layer.wv = weights.take(attention + "v_proj.weight", {kv, d});
-  layer.wo = weights.take(attention + "o_proj.weight", {d, q});
-  layer.bq = weights.take_if(traits_.qkv_bias, attention + "q_proj.bias", {q});
-  layer.bk = weights.take_if(traits_.qkv_bias, attention + "k_proj.bias", {kv});
-  layer.bv = weights.take_if(traits_.qkv_bias, attention + "v_proj.bias", {kv});
-  layer.bo = weights.take_if(traits_.output_bias, attention + "o_proj.bias", {d});
+  const auto take_projection = [&](const std::string& name, int64_t out, int64_t in, bool has_bias) {
+    Projection projection;
+    projection.weight = weights.take(name + ".weight", {out, in});
+    projection.bias = weights.take_if(has_bias, name + ".bias", {out});
+    return projection;
+  };
+  layer.query = take_projection(attention + "q_proj", q, d, traits_.qkv_bias);
+  layer.key = take_projection(attention + "k_proj", kv, d, traits_.qkv_bias);
+  layer.value = take_projection(attention + "v_proj", kv, d, traits_.qkv_bias);
+  layer.output = take_projection(attention + "o_proj", d, q, traits_.output_bias);
   const bool has_qk_norm = traits_.qk_norm != QkNorm::kNone;
   const bool per_head = traits_.qk_norm == QkNorm::kPerHead;
   layer.q_norm = weights.take_if(has_qk_norm, attention + "q_norm.weight", {per_head ? config_.head_dim : q});
@@ -148,12 +149,9 @@ void Decoder::load_layer(const LoadContext& context, int64_t index, int64_t inne
   layer.key_gain = gain_of(layer.k_norm, config_.num_kv_heads, traits_.qk_norm);
   layer.norm_after_attention = take_norm(traits_.norm_after_attention);
   layer.norm_before_mlp = take_norm(traits_.norm_before_mlp);
-  layer.gate = weights.take(mlp + "gate_proj.weight", {inner, d});
-  layer.up = weights.take(mlp + "up_proj.weight", {inner, d});
-  layer.down = weights.take(mlp + "down_proj.weight", {d, inner});
-  layer.gate_bias = weights.take_if(traits_.mlp_bias, mlp + "gate_proj.bias", {inner});
-  layer.up_bias = weights.take_if(traits_.mlp_bias, mlp + "up_proj.bias", {inner});
-  layer.down_bias = weights.take_if(traits_.mlp_bias, mlp + "down_proj.bias", {d});
+  layer.gate = take_projection(mlp + "gate_proj", inner, d, traits_.mlp_bias);
+  layer.up = take_projection(mlp + "up_proj", inner, d, traits_.mlp_bias);
+  layer.down = take_projection(mlp + "down_proj", d, inner, traits_.mlp_bias);
   layer.norm_after_mlp = take_norm(traits_.norm_after_mlp);
   layers_.push_back(std::move(layer));
 }
@@ -177,33 +175,33 @@ at::Tensor Decoder::attend(int64_t index, const at::Tensor& x, const at::Tensor&
   const at::Tensor hidden = normalise(x, layer.norm_before_attention);
   const at::ScalarType dtype = hidden.scalar_type();
   const auto [cos, sin] = rope_.tables(positions, traits_.wide_rope ? at::kFloat : dtype);
-  const auto rotated = [&](const at::Tensor& heads_of) { return Rope::apply(heads_of, cos, sin).to(dtype); };
   AttentionInput input;
   input.layer = index;
   input.hidden = layer.norm_before_attention.defined() ? hidden : unit_rms(x, traits_.norm_eps);
-  const std::vector<at::Tensor> qkv =
-      linear_each(hidden, {layer.wq, layer.wk, layer.wv}, {layer.bq, layer.bk, layer.bv});
+  const std::vector<at::Tensor> qkv = project_each(hidden, {&layer.query, &layer.key, &layer.value});
+  input.v = split_heads(qkv[2], config_.num_kv_heads);
+  // Values have the dtype of the products, which under autocast is not that of the hidden states.
+  const at::ScalarType product = input.v.scalar_type();
+  const auto rotated = [&](const at::Tensor& heads_of) { return Rope::apply(heads_of, cos, sin).to(product); };
   input.q = rotated(heads(qkv[0], config_.num_heads, layer.q_norm));
   input.k = rotated(heads(qkv[1], config_.num_kv_heads, layer.k_norm));
-  input.v = split_heads(qkv[2], config_.num_kv_heads);
   input.scale = traits_.scale;
   input.softcap = traits_.attention_softcap;
   input.layer_window = config_.layer_window(index);
   input.document_start = options.document_start;
-  input.query_weight = layer.wq;
-  input.key_weight = layer.wk;
-  input.output_weight = layer.wo;
+  input.query_weight = layer.query.weight;
+  input.key_weight = layer.key.weight;
+  input.output_weight = layer.output.weight;
   input.query_gain = layer.query_gain;
   input.key_gain = layer.key_gain;
   input.cache = options.cache != nullptr ? options.cache->at(static_cast<size_t>(index)).get() : nullptr;
-  return normalise(linear(merge_heads(method.attend(input)), layer.wo, layer.bo), layer.norm_after_attention);
+  return normalise(layer.output(merge_heads(method.attend(input))), layer.norm_after_attention);
 }
 
 at::Tensor Decoder::feed_forward(const Layer& layer, const at::Tensor& x) const {
   const at::Tensor h = normalise(x, layer.norm_before_mlp);
-  const std::vector<at::Tensor> both = linear_each(h, {layer.gate, layer.up}, {layer.gate_bias, layer.up_bias});
-  const at::Tensor gated = traits_.activation(both[0]) * both[1];
-  return normalise(linear(gated, layer.down, layer.down_bias), layer.norm_after_mlp);
+  const std::vector<at::Tensor> both = project_each(h, {&layer.gate, &layer.up});
+  return normalise(layer.down(traits_.activation(both[0]) * both[1]), layer.norm_after_mlp);
 }
 
 at::Tensor Decoder::block(int64_t index, const at::Tensor& x, const at::Tensor& positions, AttentionMethod& method,
@@ -211,6 +209,24 @@ at::Tensor Decoder::block(int64_t index, const at::Tensor& x, const at::Tensor& 
   const Layer& layer = layers_.at(static_cast<size_t>(index));
   const at::Tensor middle = x + attend(index, x, positions, method, options);
   return middle + feed_forward(layer, middle);
+}
+
+NamedProjections Decoder::projections() {
+  NamedProjections all;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    Layer& layer = layers_[i];
+    const std::string base = fmt::format("model.layers.{}.", i);
+    for (const auto& [name, projection] : NamedProjections{{"self_attn.q_proj", &layer.query},
+                                                           {"self_attn.k_proj", &layer.key},
+                                                           {"self_attn.v_proj", &layer.value},
+                                                           {"self_attn.o_proj", &layer.output},
+                                                           {"mlp.gate_proj", &layer.gate},
+                                                           {"mlp.up_proj", &layer.up},
+                                                           {"mlp.down_proj", &layer.down}}) {
+      all.emplace_back(base + name, projection);
+    }
+  }
+  return all;
 }
 
 at::Tensor Decoder::logits(const at::Tensor& hidden) const {

@@ -10,22 +10,16 @@ namespace focus {
 
 namespace {
 
-/// An affine map as GPT-2 stores it ("Conv1D"): weight [in, out].
-struct Affine {
-  at::Tensor weight, bias;
-  at::Tensor operator()(const at::Tensor& x) const { return linear(x, weight.t(), bias); }
-};
-
 struct Norm {
   at::Tensor weight, bias;  // [d]
 };
 
 struct Layer {
   Norm norm_1, norm_2;
-  Affine attention_in;   // d -> 3 d
-  Affine attention_out;  // d -> d
-  Affine mlp_in;         // d -> F
-  Affine mlp_out;        // F -> d
+  Projection attention_in;   // d -> 3 d
+  Projection attention_out;  // d -> d
+  Projection mlp_in;         // d -> F
+  Projection mlp_out;        // F -> d
 };
 
 /// GPT-2 (Radford et al. 2019): pre-norm blocks with learned positions.
@@ -41,6 +35,7 @@ class Gpt2 : public CausalLM {
   at::Tensor logits(const at::Tensor& hidden) const override { return linear(hidden, head_, at::Tensor()); }
   const NamedParameters& parameters() const override { return parameters_; }
   std::string attention_module() const override { return "transformer.h.{}.attn"; }
+  NamedProjections projections() override;
 
  private:
   at::Tensor normalise(const at::Tensor& x, const Norm& norm) const {
@@ -99,7 +94,11 @@ Gpt2::Gpt2(const LoadContext& context)
     return Norm{take(name + ".weight", {d}), take(name + ".bias", {d})};
   };
   const auto take_affine = [&](const std::string& name, int64_t in, int64_t out) {
-    return Affine{take(name + ".weight", {in, out}), take(name + ".bias", {out})};
+    Projection projection;
+    projection.weight = take(name + ".weight", {in, out});
+    projection.bias = take(name + ".bias", {out});
+    projection.input_first = true;
+    return projection;
   };
 
   tokens_ = take("wte.weight", {config_.vocab_size, d});
@@ -121,6 +120,19 @@ at::Tensor Gpt2::embed(const at::Tensor& ids, const at::Tensor& positions) const
   require(last < config_.max_positions, "{} tokens exceed the model's {} learned positions", last + 1,
           config_.max_positions);
   return at::embedding(tokens_, ids) + at::embedding(positions_, positions);
+}
+
+NamedProjections Gpt2::projections() {
+  NamedProjections all;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    Layer& layer = layers_[i];
+    const std::string base = fmt::format("transformer.h.{}.", i);
+    all.emplace_back(base + "attn.c_attn", &layer.attention_in);
+    all.emplace_back(base + "attn.c_proj", &layer.attention_out);
+    all.emplace_back(base + "mlp.c_fc", &layer.mlp_in);
+    all.emplace_back(base + "mlp.c_proj", &layer.mlp_out);
+  }
+  return all;
 }
 
 at::Tensor Gpt2::attend(int64_t index, const at::Tensor& hidden, AttentionMethod& method,

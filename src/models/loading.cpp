@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "models/random_weights.h"
 #include "models/rope_scaling.h"
 #include "weights/dtype.h"
 #include "weights/hf_folder.h"
@@ -55,7 +56,7 @@ at::Tensor WeightLoader::take(const std::string& name, at::IntArrayRef shape) {
 }
 
 at::Tensor WeightLoader::take_as(const std::string& name, const std::string& stored, at::IntArrayRef shape) {
-  const at::Tensor found = weights_->take(stored, shape);
+  const at::Tensor found = init_ ? init_(name, shape) : weights_->take(stored, shape);
   if (!found.defined()) return found;
   taken_.emplace_back(name, convert(found));
   return taken_.back().second;
@@ -87,7 +88,11 @@ NamedParameters WeightLoader::finish() const {
   return taken_;
 }
 
-std::unique_ptr<CausalLM> load_model(const std::filesystem::path& folder, const LoadOptions& options) {
+namespace {
+
+/// The weights of a folder, or with `init` those that it makes.
+std::unique_ptr<CausalLM> open_model(const std::filesystem::path& folder, const LoadOptions& options,
+                                     const std::function<WeightInit(const ConfigFields&)>& init) {
   const HfFolder opened = HfFolder::open(folder);
   const std::string config_file = (folder / "config.json").string();
   nlohmann::json chosen = opened.config();
@@ -110,9 +115,19 @@ std::unique_ptr<CausalLM> load_model(const std::filesystem::path& folder, const 
     const std::vector<int64_t> bos = place->token_ids("bos_token_id");
     if (!common.bos_id.has_value() && !bos.empty()) common.bos_id = bos.front();
   }
-  StateDict stored = opened.weights();
-  WeightLoader weights(stored, options);
+  StateDict stored = init ? StateDict({}, folder.string()) : opened.weights();
+  WeightLoader weights(stored, options, init ? init(config) : WeightInit());
   return family.load({config, weights, stored, std::move(common)});
+}
+
+}  // namespace
+
+std::unique_ptr<CausalLM> load_model(const std::filesystem::path& folder, const LoadOptions& options) {
+  return open_model(folder, options, {});
+}
+
+std::unique_ptr<CausalLM> init_model(const std::filesystem::path& folder, uint64_t seed, const LoadOptions& options) {
+  return open_model(folder, options, [&](const ConfigFields& config) { return random_weights(config, seed); });
 }
 
 }  // namespace focus

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,10 +16,15 @@ namespace focus {
 
 using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
 
+/// Makes a weight of that name and shape.
+using WeightInit = std::function<at::Tensor(const std::string& name, at::IntArrayRef shape)>;
+
 /// Hands a family its weights in the dtype and on the device that were asked for, and lists them.
 class WeightLoader {
  public:
-  WeightLoader(StateDict& weights, const LoadOptions& options) : weights_(&weights), options_(options) {}
+  /// With `init` the weights are made by it and `weights` is not read.
+  WeightLoader(StateDict& weights, const LoadOptions& options, WeightInit init = {})
+      : weights_(&weights), options_(options), init_(std::move(init)) {}
 
   /// The weight `name`, converted if need be; undefined if it is at fault (finish() throws then).
   at::Tensor take(const std::string& name, at::IntArrayRef shape);
@@ -39,6 +45,7 @@ class WeightLoader {
 
   StateDict* weights_;
   LoadOptions options_;
+  WeightInit init_;
   NamedParameters taken_;
 };
 

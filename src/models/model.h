@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attention/method.h"
+#include "models/projection.h"
 
 namespace focus {
 
@@ -62,6 +63,8 @@ class CausalLM {
   virtual std::string attention_module() const = 0;
   /// All weights by their Hugging Face names (views, not copies).
   virtual const std::vector<std::pair<std::string, at::Tensor>>& parameters() const = 0;
+  /// The linear maps of the blocks, which low-rank updates attach to.
+  virtual NamedProjections projections() { return {}; }
 
   /// Positions int64 [B, T] that the options imply: after the cache, restarting with each document.
   at::Tensor positions(const at::Tensor& ids, const ForwardOptions& options) const;
@@ -89,6 +92,19 @@ struct LoadOptions {
 /// Throws Error naming: unknown architecture (and the known ones), missing, unused or mis-shaped weights, unknown
 /// dtype.
 std::unique_ptr<CausalLM> load_model(const std::filesystem::path& folder, const LoadOptions& options = {});
+
+/// A model of random weights after the config.json in `folder` (its weights, if any, are not looked at): matrices and
+/// embeddings normal with standard deviation initializer_range (default 0.02), of GPT-2 those that write to the
+/// residual stream divided by sqrt(2 layers), norms 1, biases 0, as transformers initialises. Each weight depends on
+/// the seed and its name only. Throws Error for what load_model refuses in a config.json.
+std::unique_ptr<CausalLM> init_model(const std::filesystem::path& folder, uint64_t seed,
+                                     const LoadOptions& options = {});
+
+/// Writes a Hugging Face folder with the model's weights (one model.safetensors, converted to `dtype`) and the
+/// configuration and tokenizer files of `source`, the folder that it came from. Whole or not at all; a former folder
+/// is replaced. Throws Error.
+void save_model(const std::filesystem::path& folder, const CausalLM& model, const std::filesystem::path& source,
+                at::ScalarType dtype);
 
 /// A short hash (16 hex digits) of architecture, dimensions and a sample of every weight, rounded to bfloat16, so that
 /// a bfloat16 model loaded as float32 is recognised. Saved in adapters to recognise the base model.
