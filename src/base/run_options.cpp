@@ -27,6 +27,9 @@ void CommonOptions::declare(OptionTable& table, unsigned flags) {
     table.add("adapter", &adapter, "folder of a trained adapter for this model").value_name("DIR");
     table.add("force", &force, "take an adapter that was made for another base model");
   }
+  if (flags & kLoraFlag) {
+    table.add("lora", &lora, "folder of low-rank updates (PEFT's LoRA) for this model").value_name("DIR");
+  }
   if (flags & kDataFlags) {
     table.add("data", &data, "text: .txt or .jsonl ({\"text\": ...}), also .gz, or a folder of such files")
         .value_name("FILE|DIR")

@@ -20,12 +20,14 @@ enum CommonFlags : unsigned {
   kSeedFlag = 16,       ///< --seed
   kOptionalModel = 32,  ///< --model may be absent
   kRopeFlag = 64,       ///< --rope-scaling
+  kLoraFlag = 128,      ///< --lora
 };
 
 /// Flags that several commands share.
 struct CommonOptions {
   std::filesystem::path model;
   std::optional<std::filesystem::path> adapter;
+  std::optional<std::filesystem::path> lora;
   bool force = false;  ///< Take an adapter of another base.
   std::filesystem::path data;
   std::optional<std::filesystem::path> out;

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/device.h"
 #include "data/text_source.h"
+#include "models/lora.h"
 #include "models/rope_scaling.h"
 
 namespace focus {
@@ -43,14 +44,17 @@ RoutingConfig adapted_config(const RoutingConfig& trained, const AttentionOption
 
 }  // namespace
 
-Session open_session(const CommonOptions& common, const at::Device& device) {
+Session open_session(const CommonOptions& common, const at::Device& device, SessionStart from) {
   const auto start = std::chrono::steady_clock::now();
   LoadOptions load;
   load.dtype = parse_dtype(common.dtype);
   load.device = device;
   if (common.rope_scaling) load.rope_scaling = parse_rope_scaling(*common.rope_scaling);
   Tokenizer tokenizer = Tokenizer::load(common.model);
-  std::unique_ptr<CausalLM> model = load_model(common.model, load);
+  std::unique_ptr<CausalLM> model = from == SessionStart::kRandomWeights
+                                        ? init_model(common.model, static_cast<uint64_t>(common.seed), load)
+                                        : load_model(common.model, load);
+  if (common.lora) load_lora(*model, *common.lora);
   if (tokenizer.vocab_size() > model->config().vocab_size) {
     log_warning("the tokenizer has {} ids, the model only {}: text that uses the others cannot be read",
                 tokenizer.vocab_size(), model->config().vocab_size);

@@ -24,8 +24,12 @@ struct Session {
   double load_seconds = 0;
 };
 
-/// Loads both. Throws Error; warns when the tokenizer has more ids than the model.
-Session open_session(const CommonOptions& common, const at::Device& device);
+enum class SessionStart { kStoredWeights, kRandomWeights };
+
+/// Loads both, the model with the low-rank updates of --lora if given; or makes a model of random weights by --seed.
+/// Throws Error; warns when the tokenizer has more ids than the model.
+Session open_session(const CommonOptions& common, const at::Device& device,
+                     SessionStart start = SessionStart::kStoredWeights);
 
 /// The routing settings as given by flags.
 RoutingConfig routing_config(const AttentionOptions& options);

@@ -35,16 +35,6 @@ ForwardOptions forward_options(const TrainWindows::Window& window) {
   return options;
 }
 
-/// The token after each position, -1 where that begins another document or the window ends.
-at::Tensor next_tokens(const TrainWindows::Window& window) {
-  const int64_t length = std::ssize(window.ids);
-  std::vector<int64_t> targets(window.ids.size(), -1);
-  for (int64_t t = 0; t + 1 < length; ++t) {
-    if (window.document_start[t + 1] <= t) targets[t] = window.ids[t + 1];
-  }
-  return at::tensor(targets, at::kLong);
-}
-
 /// The k best memberships as a hard mask.
 struct HardMask {
   int64_t kept = 0;    ///< Pairs kept at evenly spread query rows, over the list sets.

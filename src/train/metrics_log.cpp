@@ -14,12 +14,24 @@ MetricsLog::MetricsLog(const std::filesystem::path& file, int64_t steps_done) : 
     std::istringstream lines(read_file(file));
     for (std::string line; std::getline(lines, line);) {
       const nlohmann::json value = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-      if (value.is_object() && value.value("step", int64_t{0}) <= steps_done) kept += line + "\n";
+      if (!value.is_object() || value.value("step", int64_t{0}) > steps_done) continue;
+      kept += line + "\n";
+      kept_.push_back(value);
     }
   }
   write_file_atomically(file, kept);
   stream_.open(file, std::ios::app);
   require(stream_.is_open(), "{}: cannot be written", file.string());
+}
+
+std::optional<double> MetricsLog::smallest(const std::string& name) const {
+  std::optional<double> found;
+  for (const nlohmann::json& line : kept_) {
+    if (!line.contains(name) || !line[name].is_number()) continue;
+    const auto value = line[name].get<double>();
+    if (!found || value < *found) found = value;
+  }
+  return found;
 }
 
 void MetricsLog::write(const nlohmann::json& line) {

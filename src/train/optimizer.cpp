@@ -20,6 +20,8 @@ double lr_factor(LrScheduler scheduler, int64_t update, int64_t total, int64_t w
       return rise;
     case LrScheduler::kLinear:
       return rise * std::min(1.0, left / (0.6 * static_cast<double>(std::max<int64_t>(total, 1))));
+    case LrScheduler::kWsd:
+      return rise * std::min(1.0, left / (0.2 * static_cast<double>(std::max<int64_t>(total, 1))));
     case LrScheduler::kCosine:
       break;
   }

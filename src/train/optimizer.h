@@ -11,10 +11,11 @@
 namespace focus {
 
 /// How the learning rate moves over the updates of one stage.
-enum class LrScheduler { kConstant, kLinear, kCosine };
+enum class LrScheduler { kConstant, kLinear, kCosine, kWsd };
 
 /// Factor of the base learning rate at `update` (0-based) of `total`: linear warm-up over `warmup` updates, then
-/// constant, linear to zero over the last 60% of all updates, or a half cosine to zero.
+/// constant, linear to zero over the last 60% of all updates, a half cosine to zero, or (warm-up, stable, decay) linear
+/// to zero over the last 20%.
 double lr_factor(LrScheduler scheduler, int64_t update, int64_t total, int64_t warmup);
 
 /// A tensor that Adam moves.

@@ -16,6 +16,8 @@ TEST(LrFactor, WarmsUpAndComesDown) {
   EXPECT_NEAR(lr_factor(LrScheduler::kCosine, 52, 100, 4), 0.5, 1e-12);
   EXPECT_LT(lr_factor(LrScheduler::kCosine, 99, 100, 4), 0.01);
   EXPECT_DOUBLE_EQ(lr_factor(LrScheduler::kLinear, 40, 100, 4), 1);
+  EXPECT_DOUBLE_EQ(lr_factor(LrScheduler::kWsd, 79, 100, 4), 1);
+  EXPECT_DOUBLE_EQ(lr_factor(LrScheduler::kWsd, 90, 100, 4), 0.5);
   EXPECT_NEAR(lr_factor(LrScheduler::kLinear, 70, 100, 4), 0.5, 1e-12);
 }
 

@@ -25,7 +25,7 @@ struct StepResult {
   std::vector<double> layer_loss;  ///< Empty where the loss is one of the whole model.
 };
 
-/// A way to train routers with every weight of the model frozen: what run_training needs to know of it. Everything
+/// A way to train: what run_training needs to know of it. Everything
 /// random depends on the seed and the step, so that a trainer with loaded state goes on as the one that saved it.
 class Trainer {
  public:
@@ -36,11 +36,11 @@ class Trainer {
   bool done() const { return step() == total_steps(); }
   /// One step; `note` hears of longer work in between. Throws Error on a loss that is not finite.
   virtual StepResult train_step(const std::function<void(const std::string&)>& note) = 0;
-  /// Makes the balance potentials fit hard assignments, after the last step. Returns the largest share of a list in
-  /// each layer.
-  virtual std::vector<double> calibrate() = 0;
-  /// The trained routers by layer.
-  virtual std::map<int64_t, LayerRouter> routers() const = 0;
+  /// After the last step. Where routers are trained: makes the balance potentials fit hard assignments and returns the
+  /// largest share of a list in each layer.
+  virtual std::vector<double> calibrate() { return {}; }
+  /// The trained routers by layer, if routers are what is trained.
+  virtual std::map<int64_t, LayerRouter> routers() const { return {}; }
   /// Tensors to go on from, beside the position in the data.
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const = 0;
   virtual void load_state(int64_t step, const std::vector<std::pair<std::string, at::Tensor>>& state) = 0;

@@ -70,15 +70,28 @@ TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& optio
   };
 
   MetricsLog metrics(options.out / "metrics.jsonl", trainer.step());
+  TrainingRunResult result;
+  result.best_eval_loss = metrics.smallest("eval_loss");
+  /// Measures the loss on other text and tells whether it is the best so far.
+  const auto evaluate = [&] {
+    result.eval_loss = options.evaluate();
+    const bool best = !result.best_eval_loss || *result.eval_loss < *result.best_eval_loss;
+    if (best) result.best_eval_loss = result.eval_loss;
+    return best;
+  };
   Progress progress("training", trainer.total_steps(), "steps", trainer.step());
   const InterruptGuard guard;
-  TrainingRunResult result;
   const int64_t tokens_before = tokens();
   try {
     while (!trainer.done() && !interrupted()) {
       const StepResult step = trainer.train_step([&](const std::string& what) { progress.note(what); });
-      const nlohmann::json line =
+      result.last_loss = step.loss;
+      nlohmann::json line =
           metrics_line(step, tokens(), static_cast<double>(tokens() - tokens_before) / seconds_since(start));
+      const bool due = trainer.done() || (options.eval_every > 0 && trainer.step() % options.eval_every == 0);
+      const bool best = options.evaluate && due && evaluate();
+      if (options.evaluate && due) line["eval_loss"] = *result.eval_loss;
+      if (best && options.on_best) options.on_best();
       metrics.write(line);
       if (options.on_metrics) options.on_metrics(line);
       progress.note(fmt::format("{} loss {:.4f}, pairs {:.1f}%", step.stage, step.loss, 100 * step.pairs_kept));

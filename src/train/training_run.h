@@ -20,21 +20,26 @@ struct TrainingRunOptions {
   bool resume = false;           ///< Go on from the newest checkpoint in `out`, if there is one.
   nlohmann::json identity;       ///< What must be equal for a checkpoint to be continued (model, data, settings).
   std::function<void(const nlohmann::json&)> on_metrics;  ///< Sees each line of metrics.jsonl.
+  std::function<double()> evaluate;  ///< Loss on other text; measured every `eval_every` steps and at the end.
+  int64_t eval_every = 0;            ///< 0: at the end only.
+  std::function<void()> on_best;     ///< Called after a measurement below all before it, those of resumed runs too.
 };
 
 struct TrainingRunResult {
   bool finished = false;  ///< False: interrupted, a checkpoint is saved.
   int64_t steps = 0;
-  double seconds = 0;                  ///< Of this call.
-  std::vector<double> largest_shares;  ///< After calibration, by layer.
+  double seconds = 0;                               ///< Of this call.
+  double last_loss = 0;                             ///< Of the last step.
+  std::optional<double> eval_loss, best_eval_loss;  ///< The last measurement and the lowest.
+  std::vector<double> largest_shares;               ///< After calibration, by layer.
   std::map<int64_t, LayerRouter> routers;
 };
 
-/// Trains until all steps are done or a signal comes (base/interrupt.h). metrics.jsonl holds one object a step; on
-/// resuming it is cut back to the checkpoint's step. When a step fails (loss not finite, out of memory) the last
-/// checkpoint stays, and the Error names it. Throws Error if a checkpoint belongs to a run with other settings, naming
-/// the first that differs.
-/// `windows` is where the trainer takes its windows from.
+/// Trains until all steps are done or a signal comes (base/interrupt.h). metrics.jsonl holds one object a step
+/// (with `eval_loss` where that was measured); on resuming it is cut back to the checkpoint's step. When a step fails
+/// (loss not finite, out of memory) the last checkpoint stays, and the Error names it. Throws Error if a checkpoint
+/// belongs to a run with other settings, naming the first that differs. `windows` is where the trainer takes its
+/// windows from.
 TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& options, TrainWindows& windows);
 
 }  // namespace focus

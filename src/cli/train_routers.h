@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/session.h"
+#include "cli/training_flags.h"
+#include "train/centroid_trainer.h"
+#include "train/gate_trainer.h"
+
+namespace focus {
+
+/// `focus train --train centroids`: the routers, with every weight of the model frozen.
+class RouterTraining {
+ public:
+  void declare(OptionTable& table);
+  /// Names of the flags declared here; they mean nothing where no router is trained.
+  static std::vector<const char*> flags();
+  /// Checks the objective, refuses settings that it has no use for, and fills in its defaults. Throws UsageError.
+  void resolve(const OptionTable& table, const TrainingFlags& flags, const AttentionOptions& attention, int64_t seed);
+  /// Trains and writes `out`/adapter. Returns the summary; nothing when interrupted, with a checkpoint saved.
+  std::optional<nlohmann::json> run(const Session& session, const std::vector<Document>& documents,
+                                    const CommonOptions& common, const TrainingFlags& flags,
+                                    const std::filesystem::path& out);
+  /// What `summary` says, in a line.
+  static std::string describe(const nlohmann::json& summary);
+
+ private:
+  bool has_objective(const char* name) const;
+  bool gate() const { return has_objective("lm-gate"); }
+  std::vector<int64_t> choose_layers(const ModelConfig& config) const;
+  std::unique_ptr<Trainer> make_trainer(const CausalLM& model, std::function<TrainWindows::Window()> next_window) const;
+  nlohmann::json identity(const CausalLM& model) const;
+  nlohmann::json finish(const Session& session, const std::vector<Document>& documents, const CommonOptions& common,
+                        const std::filesystem::path& out, const TrainingRunResult& result) const;
+
+  CentroidTrainingOptions training_;  // What both ways of training know is read from here.
+  GateTrainingOptions gate_;
+  std::vector<std::string> objective_ = {"output", "lists"};
+  std::optional<std::string> layers_;
+  int64_t window_ = 0;
+  std::string adapter_dtype_ = "float32";
+};
+
+}  // namespace focus

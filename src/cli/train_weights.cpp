@@ -1,0 +1,194 @@
+#include "cli/train_weights.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "attention/methods/focus_attention.h"
+#include "attention/routing/adapter.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/device.h"
+#include "data/text_source.h"
+#include "eval/perplexity.h"
+#include "weights/dtype.h"
+
+namespace focus {
+
+namespace {
+
+constexpr const char* kLoraFlags[] = {"lora-r", "lora-alpha", "target-modules"};
+constexpr double kLearningRateLora = 2e-4, kLearningRateScratch = 1e-3;
+
+}  // namespace
+
+void WeightTraining::declare(OptionTable& table) {
+  table.section("Training weights");
+  table.add("batch-size", &training_.batch_size, "windows of one pass").at_least(1);
+  table.add("gradient-accumulation-steps", &training_.accumulation, "passes whose gradients add up to an update")
+      .at_least(1);
+  table.add_choice("optimizer", &training_.optimizer.kind,
+                   {{"adamw", OptimizerKind::kAdamW}, {"sgd", OptimizerKind::kSgd}}, "what makes updates of gradients");
+  table.add("adam-beta2", &training_.optimizer.beta2, "decay of AdamW's mean of squares").at_least(0).below(1);
+  table.add("weight-decay", &training_.optimizer.weight_decay, "of AdamW; norms and biases are left out").at_least(0);
+  table.add("activation-checkpointing", &training_.activation_checkpointing,
+            "keep only the input of each block for the backward pass and compute the rest again");
+  table.add("autocast", &autocast_, "type of matrix products; weights stay float32").one_of({"none", "bfloat16"});
+  table.add("eval-data", &eval_data_, "text on which the loss is measured during training; the best weights are kept");
+  table.add("eval-every", &eval_every_, "steps between measurements, 0: at the end only").at_least(0);
+  table.add("eval-windows", &eval_windows_, "windows measured").at_least(1);
+  table.add("lora-r", &lora_.rank, "rank of low-rank updates").at_least(1);
+  table.add("lora-alpha", &lora_.alpha, "updates are multiplied by this divided by the rank").above(0);
+  table.add("target-modules", &lora_.targets, "modules that get low-rank updates, by the ends of their names")
+      .default_text("as in PEFT: q_proj, v_proj; of GPT-2 c_attn");
+  table.add("save-dtype", &save_dtype_, "type of the saved model's weights").one_of({"float32", "bfloat16"});
+}
+
+std::vector<const char*> WeightTraining::flags() {
+  return {"batch-size",
+          "gradient-accumulation-steps",
+          "optimizer",
+          "adam-beta2",
+          "weight-decay",
+          "autocast",
+          "activation-checkpointing",
+          "eval-data",
+          "eval-every",
+          "eval-windows",
+          "save-dtype",
+          kLoraFlags[0],
+          kLoraFlags[1],
+          kLoraFlags[2]};
+}
+
+void WeightTraining::resolve(const OptionTable& table, const TrainingFlags& flags) {
+  what_ = flags.what;
+  const auto refuse = [&](const char* flag, const std::string& where) {
+    if (table.changed(flag)) fail_usage("--{} has no meaning with {}", flag, where);
+  };
+  for (const char* flag : kLoraFlags) {
+    if (what_ != "lora") refuse(flag, "--train " + what_);
+  }
+  if (what_ == "lora") refuse("save-dtype", "--train lora: its tensors are float32");
+  if (training_.optimizer.kind == OptimizerKind::kSgd) {
+    for (const char* flag : {"adam-beta2", "weight-decay"}) refuse(flag, "--optimizer sgd");
+  }
+  if (!eval_data_) {
+    for (const char* flag : {"eval-every", "eval-windows"}) {
+      if (table.changed(flag)) fail_usage("--{} needs --eval-data", flag);
+    }
+  }
+  training_.stage = what_ == "two-phase" ? "all" : what_;
+  training_.steps = flags.max_steps.value_or(training_.steps);
+  if (what_ == "lora") training_.learning_rate = kLearningRateLora;
+  if (what_ == "scratch") training_.learning_rate = kLearningRateScratch;
+  training_.learning_rate = flags.learning_rate.value_or(training_.learning_rate);
+  training_.scheduler = flags.scheduler;
+  training_.warmup_steps = flags.warmup_steps;
+  training_.max_grad_norm = flags.max_grad_norm;
+  if (autocast_ != "none") training_.autocast = parse_dtype(autocast_);
+}
+
+/// The loss on --eval-data, and the best seen.
+struct WeightTraining::Evaluation {
+  std::vector<Document> documents;
+  std::vector<EvalWindow> windows;
+
+  double loss(const CausalLM& model, AttentionMethod& method) const {
+    const at::NoGradGuard no_grad;
+    return evaluate_perplexity(model, method, documents, windows).nll;
+  }
+};
+
+std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionMethod& method,
+                                                  const std::vector<Document>& documents, const CommonOptions& common,
+                                                  const TrainingFlags& flags, const std::filesystem::path& out) {
+  CausalLM& model = *session.model;
+  const int64_t context = flags.context_for(model);
+  TrainingRunOptions options = flags.run_options(common, out, context, identity(model, method.name()));
+  TrainWindows windows(documents, context, static_cast<uint64_t>(common.seed), common.data.string());
+  Evaluation evaluation;
+  if (eval_data_) {
+    CommonOptions read = common;
+    read.data = *eval_data_;
+    evaluation.documents = read_documents(session.tokenizer, read);
+    evaluation.windows = eval_windows(evaluation.documents, context, context);
+    require(!evaluation.windows.empty(), "{}: no document has 2 tokens or more", eval_data_->string());
+    if (std::ssize(evaluation.windows) > eval_windows_) evaluation.windows.resize(static_cast<size_t>(eval_windows_));
+    options.eval_every = eval_every_;
+    options.evaluate = [&] { return evaluation.loss(model, method); };
+    options.on_best = [&] { save(session, method, common, out / "best"); };
+  }
+  if (what_ == "lora") {
+    lora_parameters_ = attach_lora(model, lora_, static_cast<uint64_t>(common.seed));
+  }
+  LmTrainer trainer(model, method, what_ == "lora" ? lora_parameters_ : model.parameters(), training_,
+                    [&] { return windows.next(); });
+  const TrainingRunResult result = run_training(trainer, options, windows);
+  if (!result.finished) {
+    log_warning("interrupted at step {} of {}; go on with --resume", result.steps, training_.steps);
+    return std::nullopt;
+  }
+  const std::filesystem::path folder = out / (what_ == "lora" ? "adapter" : "model");
+  save(session, method, common, folder);
+  nlohmann::json summary = {
+      {"train", what_},        {"method", method.name()},   {what_ == "lora" ? "adapter" : "model", folder.string()},
+      {"steps", result.steps}, {"seconds", result.seconds}, {"loss", result.last_loss}};
+  if (result.eval_loss) {
+    summary["eval_loss"] = *result.eval_loss;
+    summary["best_eval_loss"] = *result.best_eval_loss;
+    summary["best"] = (out / "best").string();
+  }
+  return summary;
+}
+
+/// The trained weights: a model folder (with Focus an adapter for it beside it) or low-rank updates.
+void WeightTraining::save(const Session& session, const AttentionMethod& method, const CommonOptions& common,
+                          const std::filesystem::path& folder) const {
+  if (what_ == "lora") {
+    save_lora(folder, *session.model, lora_, lora_parameters_, common.model.filename().string());
+    return;
+  }
+  const at::ScalarType dtype = *parse_dtype(save_dtype_);
+  save_model(folder, *session.model, common.model, dtype);
+  const auto* focus = dynamic_cast<const FocusAttention*>(&method);
+  if (focus == nullptr) return;
+  Adapter adapter;
+  adapter.router = std::make_shared<const Router>(focus->router());
+  adapter.base_model_name_or_path = folder.filename().string();
+  adapter.base_fingerprint = model_fingerprint(*session.model);
+  adapter.module = session.model->attention_module();
+  adapter.training = {{"train", what_}, {"max_steps", training_.steps}, {"seed", common.seed}};
+  save_adapter(folder / "focus", adapter, at::kFloat);
+}
+
+nlohmann::json WeightTraining::identity(const CausalLM& model, const std::string& method) const {
+  nlohmann::json settings = {{"model", model_fingerprint(model)},
+                             {"train", what_},
+                             {"method", method},
+                             {"max_steps", training_.steps},
+                             {"learning_rate", training_.learning_rate},
+                             {"batch_size", training_.batch_size},
+                             {"gradient_accumulation_steps", training_.accumulation},
+                             {"optimizer", training_.optimizer.kind == OptimizerKind::kSgd ? "sgd" : "adamw"},
+                             {"adam_beta2", training_.optimizer.beta2},
+                             {"weight_decay", training_.optimizer.weight_decay},
+                             {"autocast", autocast_}};
+  if (what_ == "lora") {
+    settings.update({{"lora_r", lora_.rank}, {"lora_alpha", lora_.alpha}, {"target_modules", lora_.targets}});
+  }
+  return settings;
+}
+
+std::string WeightTraining::describe(const nlohmann::json& summary) {
+  std::string text = fmt::format(
+      "{} after {} steps in {:.0f} s; last loss {:.4f}",
+      summary.contains("model") ? summary["model"].get<std::string>() : summary["adapter"].get<std::string>(),
+      summary["steps"].get<int64_t>(), summary["seconds"].get<double>(), summary["loss"].get<double>());
+  if (summary.contains("eval_loss")) {
+    text += fmt::format(", on --eval-data {:.4f} (best {:.4f}, in {})", summary["eval_loss"].get<double>(),
+                        summary["best_eval_loss"].get<double>(), summary["best"].get<std::string>());
+  }
+  return text;
+}
+
+}  // namespace focus

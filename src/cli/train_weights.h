@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attention/method.h"
+#include "cli/session.h"
+#include "cli/training_flags.h"
+#include "models/lora.h"
+#include "train/lm_trainer.h"
+
+namespace focus {
+
+/// `focus train --train all|lora|scratch`, and the second phase of two-phase: weights by the language-model loss.
+class WeightTraining {
+ public:
+  void declare(OptionTable& table);
+  /// Names of the flags declared here; they mean nothing where only routers are trained.
+  static std::vector<const char*> flags();
+  /// Refuses settings that the way of training has no use for, and fills in its defaults. Throws UsageError.
+  void resolve(const OptionTable& table, const TrainingFlags& flags);
+  /// Trains under `method` and writes `out`/model (lora: `out`/adapter), with evaluation the best to `out`/best as
+  /// well. Returns the summary; nothing when interrupted, with a checkpoint saved.
+  std::optional<nlohmann::json> run(Session& session, AttentionMethod& method, const std::vector<Document>& documents,
+                                    const CommonOptions& common, const TrainingFlags& flags,
+                                    const std::filesystem::path& out);
+  static std::string describe(const nlohmann::json& summary);
+
+ private:
+  struct Evaluation;
+  void save(const Session& session, const AttentionMethod& method, const CommonOptions& common,
+            const std::filesystem::path& folder) const;
+  nlohmann::json identity(const CausalLM& model, const std::string& method) const;
+
+  LmTrainingOptions training_;
+  LoraOptions lora_;
+  LmTrainer::NamedTensors lora_parameters_;
+  std::string what_;
+  std::optional<std::filesystem::path> eval_data_;
+  int64_t eval_every_ = 0;
+  int64_t eval_windows_ = 8;
+  std::string autocast_ = "none";
+  std::string save_dtype_ = "float32";
+};
+
+}  // namespace focus

@@ -1,0 +1,73 @@
+#include "cli/training_flags.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "cli/output.h"
+
+namespace focus {
+
+namespace {
+
+constexpr int64_t kDefaultContext = 1024;
+
+}  // namespace
+
+void TrainingFlags::declare(OptionTable& table) {
+  table.section("Training");
+  table
+      .add("train", &what,
+           "what is trained: centroids, the routers with every weight of the model frozen; all, every weight under "
+           "--method; two-phase, centroids and then all weights under them; lora, low-rank updates beside frozen "
+           "weights; scratch, a new model after the config.json of --model")
+      .one_of({"centroids", "all", "two-phase", "lora", "scratch"});
+  table.add("max-steps", &max_steps, "training windows over all stages; of weights: updates")
+      .at_least(1)
+      .default_text("44, with lm-gate or weights 200");
+  table.add("context", &context, "tokens a training window")
+      .at_least(2)
+      .default_text("1024, or the model's context if that is shorter");
+  table.add("learning-rate", &learning_rate, "of Adam")
+      .above(0)
+      .default_text("0.002, with lm-gate 0.003, all 5e-05, lora 0.0002, scratch 0.001");
+  table.add_choice("lr-scheduler", &scheduler,
+                   {{"constant", LrScheduler::kConstant},
+                    {"linear", LrScheduler::kLinear},
+                    {"cosine", LrScheduler::kCosine},
+                    {"wsd", LrScheduler::kWsd}},
+                   "how the learning rate comes down (wsd: in the last fifth)");
+  table.add("warmup-steps", &warmup_steps, "updates until the full learning rate").at_least(0);
+  table
+      .add("max-grad-norm", &max_grad_norm,
+           "gradients (of centroids without lm-gate: of each layer) are clipped to this norm")
+      .above(0);
+  table.add("save-every", &save_every, "steps between checkpoints, 0: only when interrupted").at_least(0);
+  table.add("save-total-limit", &save_total_limit, "newest checkpoints to keep, 0: all").at_least(0);
+  table.add("resume", &resume, "go on from the newest checkpoint in --out").unrecorded();
+}
+
+int64_t TrainingFlags::context_for(const CausalLM& model) const {
+  const int64_t positions = model.config().max_positions;
+  const int64_t tokens = context.value_or(std::min(kDefaultContext, positions));
+  if (tokens > positions) fail_usage("--context {}: the model's context is {}", tokens, positions);
+  return tokens;
+}
+
+TrainingRunOptions TrainingFlags::run_options(const CommonOptions& common, const std::filesystem::path& out,
+                                              int64_t tokens, const nlohmann::json& identity) const {
+  TrainingRunOptions options;
+  options.out = out;
+  options.save_every = save_every;
+  options.save_total_limit = save_total_limit;
+  options.resume = resume;
+  options.identity = identity;
+  options.identity.update({{"context", tokens},
+                           {"warmup_steps", warmup_steps},
+                           {"lr_scheduler", static_cast<int>(scheduler)},
+                           {"max_grad_norm", max_grad_norm},
+                           {"seed", common.seed}});
+  if (common.json) options.on_metrics = [](const nlohmann::json& line) { write_json_line(line); };
+  return options;
+}
+
+}  // namespace focus

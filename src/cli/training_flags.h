@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "base/run_options.h"
+#include "models/model.h"
+#include "train/optimizer.h"
+#include "train/training_run.h"
+
+namespace focus {
+
+/// Flags of `focus train` that every way of training has.
+struct TrainingFlags {
+  std::string what = "centroids";       ///< centroids, all, two-phase, lora or scratch.
+  std::optional<int64_t> max_steps;     ///< Absent: as the way of training has it.
+  std::optional<int64_t> context;       ///< Tokens a window; absent: 1024, or the model's context if that is shorter.
+  std::optional<double> learning_rate;  ///< As max_steps.
+  LrScheduler scheduler = LrScheduler::kCosine;
+  int64_t warmup_steps = 8;
+  double max_grad_norm = 1.0;
+  int64_t save_every = 0;
+  int64_t save_total_limit = 2;
+  bool resume = false;
+
+  void declare(OptionTable& table);
+  /// Tokens a window for this model. Throws UsageError when --context exceeds the model's.
+  int64_t context_for(const CausalLM& model) const;
+  /// A run that writes to `out`; with --json its metrics go to standard output too. `identity` as in
+  /// TrainingRunOptions, to which the settings that all runs have are added.
+  TrainingRunOptions run_options(const CommonOptions& common, const std::filesystem::path& out, int64_t context,
+                                 const nlohmann::json& identity) const;
+};
+
+}  // namespace focus
