@@ -161,6 +161,22 @@ def test_scratch_starts_without_weights_and_learns(focus, long_text, tmp_path):
         assert focus("eval", "--model", tmp_path / "run" / kept, "--data", long_text, "--context", CONTEXT, "--max-windows", 1).returncode == 0
 
 
+def test_scratch_under_focus_gives_a_model_and_its_adapter(focus, long_text, tmp_path):
+    folder = tmp_path / "config"
+    tiny("llama", folder)
+    run = focus(*train(long_text, folder, tmp_path / "run", 30, "--train", "scratch", "--method", "focus", "--window", 8, "--groups", 8,
+                       "--groups-per-token", 2, "--centroid-steps", 6, "--list-windows", 4, "--rows", 16, "--batch-size", 4,
+                       "--learning-rate", 3e-3))
+    assert run.returncode == 0, run.stderr
+    pairs = [line["pairs_kept"] for line in lines(tmp_path / "run")]
+    assert pairs[:3] == [1.0] * 3 and max(pairs[3:]) < 0.8
+    assert lines(tmp_path / "run")[-1]["loss"] < 4
+    evaluated = focus("eval", "--model", tmp_path / "run/model", "--adapter", tmp_path / "run/model/focus", "--data", long_text,
+                      "--context", CONTEXT, "--max-windows", 4, "--json")
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert json.loads(evaluated.stdout)["pairs_kept"] < 0.8
+
+
 def test_two_phases_keep_the_groups_balanced(focus, tmp_path):
     data = tmp_path / "stories.txt"
     source = STORIES.parent.parent / "tinystories/sample.txt.gz"
@@ -217,7 +233,10 @@ def test_kills_lose_nothing_but_steps(focus, long_text, tmp_path):
     (["--train", "all", "--lora-r", "5"], "--lora-r has no meaning with --train all"),
     (["--train", "centroids", "--batch-size", "5"], "--batch-size has no meaning with --train centroids"),
     (["--train", "centroids", "--method", "full"], "--method has no meaning with --train centroids"),
-    (["--train", "scratch", "--method", "focus"], "--method focus needs --adapter"),
+    (["--train", "all", "--method", "focus"], "--method focus needs --adapter"),
+    (["--train", "all", "--refit-every", "3"], "--refit-every is for --train scratch --method focus"),
+    (["--train", "scratch", "--method", "focus", "--symmetric"], "--train scratch trains its routers by output,lists"),
+    (["--train", "scratch", "--rows", "5"], "--rows has no meaning with --train scratch"),
     (["--train", "lora", "--target-modules", "z_proj"], "no module 'z_proj'"),
     (["--train", "all", "--optimizer", "sgd", "--weight-decay", "0.1"], "--weight-decay has no meaning with --optimizer sgd"),
     (["--train", "all", "--eval-every", "3"], "--eval-every needs --eval-data"),

@@ -1,5 +1,7 @@
 #include "cli/train_command.h"
 
+#include <algorithm>
+
 #include "attention/methods/registry.h"
 #include "attention/routing/adapter.h"
 #include "base/error.h"
@@ -10,6 +12,7 @@
 #include "cli/train_routers.h"
 #include "cli/train_weights.h"
 #include "cli/training_flags.h"
+#include "train/attention_schedule.h"
 
 namespace focus {
 
@@ -21,9 +24,17 @@ class TrainCommand : public Command {
     common_.declare(table, kModelFlags | kAdapterFlag | kDataFlags | kOutFlag | kSeedFlag);
     flags_.declare(table);
     routers_.declare(table);
-    table.add("centroid-steps", &centroid_steps_, "training windows of the first phase of two-phase")
+    table
+        .add("centroid-steps", &centroid_steps_,
+             "training windows of the routers where weights are trained too (two-phase, scratch)")
         .at_least(1)
         .default_text("44");
+    table.add("dense-steps", &dense_steps_, "of scratch with --method focus: first updates under full attention")
+        .at_least(0)
+        .default_text("a tenth of --max-steps");
+    table.add("refit-every", &refit_every_, "of scratch with --method focus: updates until routers are trained again")
+        .at_least(1)
+        .default_text("a fifth of --max-steps");
     weights_.declare(table);
     attention_.declare(table, method_names());
   }
@@ -32,11 +43,12 @@ class TrainCommand : public Command {
     const OptionTable& table = run.options;
     attention_.resolve(table);
     if (!common_.out) fail_usage("--out is required: the folder for what is trained");
-    const bool trains_routers = flags_.what == "centroids" || flags_.what == "two-phase";
+    const bool refits = flags_.what == "scratch" && table.given("method") && attention_.method == "focus";
+    const bool trains_routers = flags_.what == "centroids" || flags_.what == "two-phase" || refits;
     const bool trains_weights = flags_.what != "centroids";
     refuse_unused(table, trains_routers, trains_weights);
     if (trains_routers) {
-      // --max-steps and --learning-rate of two-phase are those of its second phase.
+      // --max-steps and --learning-rate are those of the weights where these are trained too.
       TrainingFlags first = flags_;
       if (trains_weights) {
         first.max_steps = centroid_steps_;
@@ -58,11 +70,19 @@ class TrainCommand : public Command {
       const auto summary = routers_.run(session, documents, common_, router_flags_, *common_.out);
       return summary ? report(*summary, RouterTraining::describe(*summary)) : 1;
     }
+    const auto train_weights = [&](AttentionSchedule& attention) {
+      const auto summary = weights_.run(session, attention, documents, common_, flags_, *common_.out);
+      return summary ? report(*summary, WeightTraining::describe(*summary)) : 1;
+    };
+    if (refits) {
+      RefittedAttention attention(*session.model, documents, refit_options(*session.model));
+      return train_weights(attention);
+    }
     if (trains_routers && !train_centroids(session, documents)) return 1;
     if (trains_routers) attention_.method = "focus";
     const std::unique_ptr<AttentionMethod> method = open_method(session, common_, attention_, table);
-    const auto summary = weights_.run(session, *method, documents, common_, flags_, *common_.out);
-    return summary ? report(*summary, WeightTraining::describe(*summary)) : 1;
+    FixedAttention attention(*method);
+    return train_weights(attention);
   }
 
  private:
@@ -86,13 +106,27 @@ class TrainCommand : public Command {
       }
       if (table.changed("routing")) fail_usage("--routing is chosen in eval; training prepares both");
     }
-    if (flags_.what != "two-phase") refuse("centroid-steps");
+    const bool refits = trains_routers && flags_.what == "scratch";
+    if (!refits && flags_.what != "two-phase") refuse("centroid-steps");
+    for (const char* flag : {"dense-steps", "refit-every"}) {
+      if (!refits && table.changed(flag)) fail_usage("--{} is for --train scratch --method focus", flag);
+    }
     if (flags_.what == "scratch" && common_.adapter) {
       fail_usage("--adapter is made for the weights of another model; --train scratch starts from random ones");
     }
-    if (flags_.what == "two-phase" && table.changed("symmetric")) {
-      fail_usage("--symmetric has no meaning with --train two-phase: its centroids are trained by output,lists");
+    if (trains_routers && trains_weights && (table.changed("symmetric") || table.changed("objective"))) {
+      fail_usage("--train {} trains its routers by output,lists: --symmetric and --objective have no meaning",
+                 flags_.what);
     }
+  }
+
+  RefittedAttention::Options refit_options(const CausalLM& model) const {
+    RefittedAttention::Options options;
+    options.centroids = routers_.centroid_options(model.config());
+    options.dense_steps = dense_steps_.value_or(weights_.steps() / 10);
+    options.refit_every = refit_every_.value_or(std::max<int64_t>(1, weights_.steps() / 5));
+    options.context = flags_.context_for(model);
+    return options;
   }
 
   /// Phase one, unless it is done; sets --adapter to what it made.
@@ -119,7 +153,7 @@ class TrainCommand : public Command {
 
   AttentionOptions attention_;
   TrainingFlags flags_, router_flags_;
-  std::optional<int64_t> centroid_steps_;
+  std::optional<int64_t> centroid_steps_, dense_steps_, refit_every_;
   RouterTraining routers_;
   WeightTraining weights_;
 };

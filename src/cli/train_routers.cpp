@@ -84,6 +84,13 @@ void RouterTraining::resolve(const OptionTable& table, const TrainingFlags& flag
   window_ = attention.window;
 }
 
+CentroidTrainingOptions RouterTraining::centroid_options(const ModelConfig& config) const {
+  CentroidTrainingOptions options = training_;
+  options.layers = choose_layers(config);
+  if (!has_objective("lists")) options.lists_share = 0;
+  return options;
+}
+
 std::optional<nlohmann::json> RouterTraining::run(const Session& session, const std::vector<Document>& documents,
                                                   const CommonOptions& common, const TrainingFlags& flags,
                                                   const std::filesystem::path& out) {

@@ -24,6 +24,8 @@ class RouterTraining {
   static std::vector<const char*> flags();
   /// Checks the objective, refuses settings that it has no use for, and fills in its defaults. Throws UsageError.
   void resolve(const OptionTable& table, const TrainingFlags& flags, const AttentionOptions& attention, int64_t seed);
+  /// The settings for a model, as resolved.
+  CentroidTrainingOptions centroid_options(const ModelConfig& config) const;
   /// Trains and writes `out`/adapter. Returns the summary; nothing when interrupted, with a checkpoint saved.
   std::optional<nlohmann::json> run(const Session& session, const std::vector<Document>& documents,
                                     const CommonOptions& common, const TrainingFlags& flags,

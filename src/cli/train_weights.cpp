@@ -99,12 +99,12 @@ struct WeightTraining::Evaluation {
   }
 };
 
-std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionMethod& method,
+std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionSchedule& attention,
                                                   const std::vector<Document>& documents, const CommonOptions& common,
                                                   const TrainingFlags& flags, const std::filesystem::path& out) {
   CausalLM& model = *session.model;
   const int64_t context = flags.context_for(model);
-  TrainingRunOptions options = flags.run_options(common, out, context, identity(model, method.name()));
+  TrainingRunOptions options = flags.run_options(common, out, context, identity(model, attention.current().name()));
   TrainWindows windows(documents, context, static_cast<uint64_t>(common.seed), common.data.string());
   Evaluation evaluation;
   if (eval_data_) {
@@ -115,13 +115,13 @@ std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionMet
     require(!evaluation.windows.empty(), "{}: no document has 2 tokens or more", eval_data_->string());
     if (std::ssize(evaluation.windows) > eval_windows_) evaluation.windows.resize(static_cast<size_t>(eval_windows_));
     options.eval_every = eval_every_;
-    options.evaluate = [&] { return evaluation.loss(model, method); };
-    options.on_best = [&] { save(session, method, common, out / "best"); };
+    options.evaluate = [&] { return evaluation.loss(model, attention.current()); };
+    options.on_best = [&] { save(session, attention.current(), common, out / "best"); };
   }
   if (what_ == "lora") {
     lora_parameters_ = attach_lora(model, lora_, static_cast<uint64_t>(common.seed));
   }
-  LmTrainer trainer(model, method, what_ == "lora" ? lora_parameters_ : model.parameters(), training_,
+  LmTrainer trainer(model, attention, what_ == "lora" ? lora_parameters_ : model.parameters(), training_,
                     [&] { return windows.next(); });
   const TrainingRunResult result = run_training(trainer, options, windows);
   if (!result.finished) {
@@ -129,10 +129,13 @@ std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionMet
     return std::nullopt;
   }
   const std::filesystem::path folder = out / (what_ == "lora" ? "adapter" : "model");
-  save(session, method, common, folder);
-  nlohmann::json summary = {
-      {"train", what_},        {"method", method.name()},   {what_ == "lora" ? "adapter" : "model", folder.string()},
-      {"steps", result.steps}, {"seconds", result.seconds}, {"loss", result.last_loss}};
+  save(session, attention.current(), common, folder);
+  nlohmann::json summary = {{"train", what_},
+                            {"method", attention.current().name()},
+                            {what_ == "lora" ? "adapter" : "model", folder.string()},
+                            {"steps", result.steps},
+                            {"seconds", result.seconds},
+                            {"loss", result.last_loss}};
   if (result.eval_loss) {
     summary["eval_loss"] = *result.eval_loss;
     summary["best_eval_loss"] = *result.best_eval_loss;

@@ -12,6 +12,7 @@
 #include "cli/session.h"
 #include "cli/training_flags.h"
 #include "models/lora.h"
+#include "train/attention_schedule.h"
 #include "train/lm_trainer.h"
 
 namespace focus {
@@ -24,11 +25,13 @@ class WeightTraining {
   static std::vector<const char*> flags();
   /// Refuses settings that the way of training has no use for, and fills in its defaults. Throws UsageError.
   void resolve(const OptionTable& table, const TrainingFlags& flags);
-  /// Trains under `method` and writes `out`/model (lora: `out`/adapter), with evaluation the best to `out`/best as
+  /// Updates that will be made, once resolved.
+  int64_t steps() const { return training_.steps; }
+  /// Trains under `attention` and writes `out`/model (lora: `out`/adapter), with evaluation the best to `out`/best as
   /// well. Returns the summary; nothing when interrupted, with a checkpoint saved.
-  std::optional<nlohmann::json> run(Session& session, AttentionMethod& method, const std::vector<Document>& documents,
-                                    const CommonOptions& common, const TrainingFlags& flags,
-                                    const std::filesystem::path& out);
+  std::optional<nlohmann::json> run(Session& session, AttentionSchedule& attention,
+                                    const std::vector<Document>& documents, const CommonOptions& common,
+                                    const TrainingFlags& flags, const std::filesystem::path& out);
   static std::string describe(const nlohmann::json& summary);
 
  private:

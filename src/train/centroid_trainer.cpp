@@ -20,7 +20,8 @@ constexpr int64_t kStartWindows = 3;
 constexpr double kBudgetRepeats = 0.5;
 
 DistillationLayer copy_for_training(const AttentionInput& input, const at::Tensor& document_start) {
-  const auto plain = [](const at::Tensor& t) { return t.to(at::kCPU, at::kFloat).contiguous(); };
+  // Detached: the weights may be in training themselves.
+  const auto plain = [](const at::Tensor& t) { return t.detach().to(at::kCPU, at::kFloat).contiguous(); };
   // A norm of queries and keys scales their dimensions; what it divides by differs from token to token and is left out.
   const auto with_gain = [&](const at::Tensor& weight, const at::Tensor& gain) {
     return gain.defined() ? plain(weight) * plain(gain).unsqueeze(1) : plain(weight);

@@ -55,10 +55,10 @@ int64_t predicted(const at::Tensor& targets) {
 
 }  // namespace
 
-LmTrainer::LmTrainer(const CausalLM& model, AttentionMethod& method, NamedTensors trained,
+LmTrainer::LmTrainer(const CausalLM& model, AttentionSchedule& attention, NamedTensors trained,
                      const LmTrainingOptions& options, std::function<TrainWindows::Window()> next_window)
     : model_(model),
-      method_(method),
+      attention_(attention),
       trained_(with_gradients(std::move(trained))),
       options_(options),
       next_window_(std::move(next_window)),
@@ -89,14 +89,14 @@ LmTrainer::Batch LmTrainer::next_batch() const {
   return batch;
 }
 
-double LmTrainer::accumulate(const Batch& batch, int64_t count) {
-  const at::Tensor hidden = model_.forward(batch.ids, method_, batch.options);  // [B, T, d]
+double LmTrainer::accumulate(AttentionMethod& method, const Batch& batch, int64_t count) {
+  const at::Tensor hidden = model_.forward(batch.ids, method, batch.options);  // [B, T, d]
   const LmLoss loss = lm_loss(model_, hidden.flatten(0, 1), batch.targets.flatten(), count);
   torch::autograd::backward({hidden}, {loss.hidden_gradient.view(hidden.sizes())});
   return loss.nats;
 }
 
-double LmTrainer::accumulate_by_block(const Batch& batch, int64_t count) {
+double LmTrainer::accumulate_by_block(AttentionMethod& method, const Batch& batch, int64_t count) {
   const int64_t layers = model_.config().num_layers;
   const at::Tensor positions = model_.positions(batch.ids, batch.options);
   std::vector<at::Tensor> inputs;  // of each block and of the final norm, [B, T, d]
@@ -104,7 +104,7 @@ double LmTrainer::accumulate_by_block(const Batch& batch, int64_t count) {
     const at::NoGradGuard no_grad;
     inputs.push_back(model_.embed(batch.ids, positions));
     for (int64_t layer = 0; layer < layers; ++layer) {
-      inputs.push_back(model_.block(layer, inputs.back(), positions, method_, batch.options));
+      inputs.push_back(model_.block(layer, inputs.back(), positions, method, batch.options));
     }
   }
   // Autocast's copies of weights, made without gradients, must not serve the passes with them.
@@ -127,7 +127,7 @@ double LmTrainer::accumulate_by_block(const Batch& batch, int64_t count) {
   inputs.pop_back();
   for (int64_t layer = layers - 1; layer >= 0; --layer) {
     gradient = backward_through(
-        inputs.back(), [&](const at::Tensor& x) { return model_.block(layer, x, positions, method_, batch.options); },
+        inputs.back(), [&](const at::Tensor& x) { return model_.block(layer, x, positions, method, batch.options); },
         [&](const at::Tensor& y) { return gradient.to(y.scalar_type()); });
     inputs.pop_back();
   }
@@ -146,14 +146,16 @@ StepResult LmTrainer::train_step(const std::function<void(const std::string&)>& 
   }
   require(count > 0, "no token is predicted in the windows of step {}", step_ + 1);
   const at::AutoGradMode with_grad(true);
-  auto* lists = dynamic_cast<ListAttention*>(&method_);
+  AttentionMethod& method = attention_.at_step(step_);
+  auto* lists = dynamic_cast<ListAttention*>(&method);
   if (lists != nullptr) lists->reset_dominance();
-  method_.reset_pairs();
+  method.reset_pairs();
 
   StepResult result;
   for (const Batch& batch : batches) {
     const Autocast autocast(options_.autocast);
-    result.loss += options_.activation_checkpointing ? accumulate_by_block(batch, count) : accumulate(batch, count);
+    result.loss += options_.activation_checkpointing ? accumulate_by_block(method, batch, count)
+                                                     : accumulate(method, batch, count);
   }
   require(std::isfinite(result.loss), "the loss is not finite; a lower --learning-rate may help");
   result.learning_rate =
@@ -161,7 +163,7 @@ StepResult LmTrainer::train_step(const std::function<void(const std::string&)>& 
   result.grad_norm = optimizer_.step(result.learning_rate, options_.max_grad_norm);
   result.step = ++step_;
   result.stage = options_.stage;
-  const PairCount pairs = method_.pairs();
+  const PairCount pairs = method.pairs();
   result.pairs_kept = pairs.causal > 0 ? static_cast<double>(pairs.kept) / static_cast<double>(pairs.causal) : 1.0;
   if (lists != nullptr) result.dominance = lists->dominance().largest();
   return result;
@@ -171,6 +173,7 @@ LmTrainer::NamedTensors LmTrainer::state() const {
   NamedTensors saved;
   for (const auto& [name, tensor] : trained_) saved.emplace_back("weights." + name, tensor.detach());
   for (const auto& [name, tensor] : optimizer_.state()) saved.emplace_back("optimizer." + name, tensor);
+  for (const auto& [name, tensor] : attention_.state()) saved.emplace_back("attention." + name, tensor);
   return saved;
 }
 
@@ -185,12 +188,15 @@ void LmTrainer::load_state(int64_t step, const NamedTensors& state) {
             fmt::join(found->second.sizes(), ", "), fmt::join(tensor.sizes(), ", "));
     tensor.copy_(found->second);
   }
-  const std::string prefix = "optimizer.";
-  NamedTensors moments;
-  for (const auto& [name, tensor] : state) {
-    if (name.starts_with(prefix)) moments.emplace_back(name.substr(prefix.size()), tensor);
-  }
-  optimizer_.load_state(moments);
+  const auto part = [&](const std::string& prefix) {
+    NamedTensors found;
+    for (const auto& [name, tensor] : state) {
+      if (name.starts_with(prefix)) found.emplace_back(name.substr(prefix.size()), tensor);
+    }
+    return found;
+  };
+  optimizer_.load_state(part("optimizer."));
+  attention_.load_state(part("attention."));
   step_ = step;
 }
 

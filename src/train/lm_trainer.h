@@ -12,6 +12,7 @@
 #include "attention/method.h"
 #include "data/token_windows.h"
 #include "models/model.h"
+#include "train/attention_schedule.h"
 #include "train/model_optimizer.h"
 #include "train/optimizer.h"
 #include "train/trainer.h"
@@ -35,17 +36,17 @@ struct LmTrainingOptions {
   std::optional<at::ScalarType> autocast = {};
 };
 
-/// Trains weights of a model (all of them, or low-rank updates) under an attention method. The loss of a step is the
-/// mean over all predicted tokens of all its windows, whatever pass they are in: windows with more documents predict
-/// fewer tokens and weigh less. Under a sparse method the cost of attention follows the pairs it keeps, forward and
-/// backward.
+/// Trains weights of a model (all of them, or low-rank updates) under the attention that a schedule gives. The loss of
+/// a step is the mean over all predicted tokens of all its windows, whatever pass they are in: windows with more
+/// documents predict fewer tokens and weigh less. Under a sparse method the cost of attention follows the pairs it
+/// keeps, forward and backward.
 class LmTrainer : public Trainer {
  public:
   using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
   /// `trained` are leaves that the model reads, float32; they are made to take gradients. `next_window` gives the next
   /// training window, all of one length. Throws Error for weights of another dtype.
-  LmTrainer(const CausalLM& model, AttentionMethod& method, NamedTensors trained, const LmTrainingOptions& options,
+  LmTrainer(const CausalLM& model, AttentionSchedule& attention, NamedTensors trained, const LmTrainingOptions& options,
             std::function<TrainWindows::Window()> next_window);
   ~LmTrainer() override;
 
@@ -63,11 +64,11 @@ class LmTrainer : public Trainer {
   };
   Batch next_batch() const;
   /// Adds the batch's gradients, its loss divided by `count` predicted tokens; returns that loss.
-  double accumulate(const Batch& batch, int64_t count);
-  double accumulate_by_block(const Batch& batch, int64_t count);
+  double accumulate(AttentionMethod& method, const Batch& batch, int64_t count);
+  double accumulate_by_block(AttentionMethod& method, const Batch& batch, int64_t count);
 
   const CausalLM& model_;
-  AttentionMethod& method_;
+  AttentionSchedule& attention_;
   NamedTensors trained_;
   LmTrainingOptions options_;
   std::function<TrainWindows::Window()> next_window_;

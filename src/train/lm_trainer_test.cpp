@@ -32,12 +32,13 @@ TrainWindows::Window window(int64_t number) {
 struct SmallRun {
   std::unique_ptr<CausalLM> model = load_model(kStories);
   FullAttention full;
+  FixedAttention attention{full};
   int64_t drawn = 0;
   std::unique_ptr<LmTrainer> trainer;
 
   explicit SmallRun(const LmTrainingOptions& options) {
-    trainer =
-        std::make_unique<LmTrainer>(*model, full, model->parameters(), options, [this] { return window(drawn++); });
+    trainer = std::make_unique<LmTrainer>(*model, attention, model->parameters(), options,
+                                          [this] { return window(drawn++); });
   }
   StepResult step() {
     return trainer->train_step([](const std::string&) {});
@@ -144,7 +145,8 @@ TEST(LmTrainer, SparseTrainingUsesTheMethodsPairs) {
   options.routing.sinks = 1;
   const auto method = make_method("window", options);
   int64_t drawn = 0;
-  LmTrainer trainer(*model, *method, model->parameters(), {.steps = 1, .batch_size = 1},
+  FixedAttention attention(*method);
+  LmTrainer trainer(*model, attention, model->parameters(), {.steps = 1, .batch_size = 1},
                     [&] { return window(drawn++); });
   const StepResult result = trainer.train_step([](const std::string&) {});
   // Rows of 1, 2, 3 keys and then three near ones and the sink.
@@ -167,7 +169,8 @@ TEST(LmTrainer, RestoredStateGoesOnBitForBit) {
 TEST(LmTrainer, WeightsOfLowPrecisionAreRefused) {
   const auto model = load_model(kStories, {.dtype = at::kBFloat16});
   FullAttention full;
-  EXPECT_THROW(LmTrainer(*model, full, model->parameters(), {}, [] { return window(0); }), Error);
+  FixedAttention attention(full);
+  EXPECT_THROW(LmTrainer(*model, attention, model->parameters(), {}, [] { return window(0); }), Error);
 }
 
 }  // namespace
