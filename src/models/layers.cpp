@@ -77,8 +77,7 @@ at::Tensor wide_linear(const at::Tensor& x, const at::Tensor& weight, const at::
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = weight.size(0);
   if (x.numel() / x.size(-1) < kFewestWideRows && weight.stride(1) == 1) {
-    const at::Tensor products = row_products(x.reshape({-1, x.size(-1)}), {weight}).front().view(shape);
-    return bias.defined() ? products + bias : products;
+    return row_products(x.reshape({-1, x.size(-1)}), {weight}, {bias}).front().view(shape);
   }
   const at::Tensor rows = x.to(at::kFloat);
   const at::Tensor out = at::empty(shape, x.options());
@@ -132,12 +131,11 @@ std::vector<at::Tensor> linear_each(const at::Tensor& x, const std::vector<at::T
     for (size_t i = 0; i < weights.size(); ++i) results.push_back(linear(x, weights[i], biases[i]));
     return results;
   }
-  results = row_products(x.reshape({-1, x.size(-1)}), weights);
+  results = row_products(x.reshape({-1, x.size(-1)}), weights, biases);
   std::vector<int64_t> shape = x.sizes().vec();
   for (size_t i = 0; i < weights.size(); ++i) {
     shape.back() = weights[i].size(0);
     results[i] = results[i].view(shape);
-    if (biases[i].defined()) results[i] = results[i] + biases[i];
   }
   return results;
 }

@@ -31,38 +31,43 @@ template <typename Scalar>
   return sum;
 }
 
-/// out[m, n] for n in [begin, end): x [rows, inner] float, weight rows `stride` apart.
+/// out[m, n] for n in [begin, end): x [rows, inner] float, weight rows `stride` apart, bias null for none.
 template <typename Scalar>
 [[gnu::always_inline]] inline void multiply(const float* x, int64_t rows, int64_t inner, const Scalar* weight,
-                                            int64_t stride, int64_t begin, int64_t end, Scalar* out, int64_t columns) {
+                                            int64_t stride, const float* bias, int64_t begin, int64_t end, Scalar* out,
+                                            int64_t columns) {
   for (int64_t n = begin; n < end; ++n) {
+    const float offset = bias != nullptr ? bias[n] : 0.0F;
     for (int64_t m = 0; m < rows; ++m) {
-      out[m * columns + n] = static_cast<Scalar>(dot(x + m * inner, weight + n * stride, inner));
+      out[m * columns + n] = static_cast<Scalar>(dot(x + m * inner, weight + n * stride, inner) + offset);
     }
   }
 }
 
 FOCUS_FOR_EACH_ISA
 void multiply_bfloat16(const float* x, int64_t rows, int64_t inner, const at::BFloat16* weight, int64_t stride,
-                       int64_t begin, int64_t end, at::BFloat16* out, int64_t columns) {
-  multiply(x, rows, inner, weight, stride, begin, end, out, columns);
+                       const float* bias, int64_t begin, int64_t end, at::BFloat16* out, int64_t columns) {
+  multiply(x, rows, inner, weight, stride, bias, begin, end, out, columns);
 }
 
 FOCUS_FOR_EACH_ISA
-void multiply_half(const float* x, int64_t rows, int64_t inner, const at::Half* weight, int64_t stride, int64_t begin,
-                   int64_t end, at::Half* out, int64_t columns) {
-  multiply(x, rows, inner, weight, stride, begin, end, out, columns);
+void multiply_half(const float* x, int64_t rows, int64_t inner, const at::Half* weight, int64_t stride,
+                   const float* bias, int64_t begin, int64_t end, at::Half* out, int64_t columns) {
+  multiply(x, rows, inner, weight, stride, bias, begin, end, out, columns);
 }
 
 }  // namespace
 
-std::vector<at::Tensor> row_products(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
+std::vector<at::Tensor> row_products(const at::Tensor& x, const std::vector<at::Tensor>& weights,
+                                     const std::vector<at::Tensor>& biases) {
   const at::Tensor rows = x.to(at::kFloat).contiguous();
   const int64_t inner = rows.size(1);
   const auto* data = rows.const_data_ptr<float>();
-  std::vector<at::Tensor> results;
-  std::vector<int64_t> ends;  // of the weights' columns, counted through
+  std::vector<at::Tensor> results, offsets;  // biases in float32
+  std::vector<int64_t> ends;                 // of the weights' columns, counted through
   for (const at::Tensor& weight : weights) {
+    const at::Tensor& bias = biases.at(results.size());
+    offsets.push_back(bias.defined() ? bias.to(at::kFloat).contiguous() : bias);
     results.push_back(at::empty({x.size(0), weight.size(0)}, weight.options()));
     ends.push_back((ends.empty() ? 0 : ends.back()) + weight.size(0));
   }
@@ -74,11 +79,12 @@ std::vector<at::Tensor> row_products(const at::Tensor& x, const std::vector<at::
       const int64_t first = std::max<int64_t>(0, begin - (ends[w] - columns));
       const int64_t last = std::min(columns, end - (ends[w] - columns));
       if (first >= last) continue;
+      const float* bias = offsets[w].defined() ? offsets[w].const_data_ptr<float>() : nullptr;
       if (weight.scalar_type() == at::kBFloat16) {
-        multiply_bfloat16(data, x.size(0), inner, weight.const_data_ptr<at::BFloat16>(), weight.stride(0), first, last,
-                          results[w].data_ptr<at::BFloat16>(), columns);
+        multiply_bfloat16(data, x.size(0), inner, weight.const_data_ptr<at::BFloat16>(), weight.stride(0), bias, first,
+                          last, results[w].data_ptr<at::BFloat16>(), columns);
       } else {
-        multiply_half(data, x.size(0), inner, weight.const_data_ptr<at::Half>(), weight.stride(0), first, last,
+        multiply_half(data, x.size(0), inner, weight.const_data_ptr<at::Half>(), weight.stride(0), bias, first, last,
                       results[w].data_ptr<at::Half>(), columns);
       }
     }
