@@ -50,7 +50,8 @@ void CommonOptions::declare(OptionTable& table, unsigned flags) {
 
 void AttentionOptions::declare(OptionTable& table, const std::vector<std::string>& methods) {
   table.section("Attention and groups");
-  if (!methods.empty()) table.add("method", &method, "attention method").one_of(methods);
+  takes_method_ = !methods.empty();
+  if (takes_method_) table.add("method", &method, "attention method").one_of(methods);
   table.add("groups", &groups, "lists of tokens a head (K)").value_name("K").at_least(1).at_most(4096);
   table.add("groups-per-token", &groups_per_token, "lists that a query probes; with --symmetric groups a token joins")
       .value_name("P")
@@ -67,6 +68,7 @@ void AttentionOptions::declare(OptionTable& table, const std::vector<std::string
             "let the list that every query probes take learned keys, not only the sinks");
   table.add("routing", &routing, "causal, or the paper's batch Sinkhorn, which lets later tokens change earlier ones")
       .one_of({"causal", "paper"});
+  if (takes_method_) baselines.declare(table);
 }
 
 void AttentionOptions::resolve(const OptionTable& table) {
@@ -76,6 +78,7 @@ void AttentionOptions::resolve(const OptionTable& table) {
   if (groups_per_token > groups) {
     fail_usage("--groups-per-token {}: expected at most the number of groups, {}", groups_per_token, groups);
   }
+  if (takes_method_) baselines.check(table, table.given("method") ? method : "");
 }
 
 }  // namespace focus

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/baseline_options.h"
 #include "base/options.h"
 
 namespace focus {
@@ -61,13 +62,17 @@ struct AttentionOptions {
   bool symmetric = false;          ///< The paper's form: a token joins its k groups on both sides.
   bool global_group = false;       ///< The list that every query probes takes learned keys too.
   std::string routing = "causal";  ///< causal or paper (batch Sinkhorn at inference; leaks).
+  BaselineOptions baselines;       ///< Of the comparison methods.
 
-  /// Declares --method (one of `methods`; left out when empty) and the flags of groups. With --symmetric and neither
-  /// given, K and k become the paper's 8 and 1: see resolve().
+  /// Declares --method (one of `methods`) and the flags of the comparison methods, both left out when that is empty,
+  /// and the flags of groups. With --symmetric and neither given, K and k become the paper's 8 and 1: see resolve().
   void declare(OptionTable& table, const std::vector<std::string>& methods);
   /// To be called after parsing: fills in what depends on other flags and checks flags against each other. Throws
-  /// UsageError with both numbers (more groups per token than groups).
+  /// UsageError with both numbers (more groups per token than groups) and for flags of another method.
   void resolve(const OptionTable& table);
+
+ private:
+  bool takes_method_ = false;  // Whether --method was declared.
 };
 
 }  // namespace focus

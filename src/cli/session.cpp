@@ -106,6 +106,7 @@ std::unique_ptr<AttentionMethod> open_method(const Session& session, const Commo
   MethodOptions method;
   method.seed = static_cast<uint64_t>(common.seed);
   method.routing = routing_config(options);
+  method.baselines = options.baselines;
   if (common.adapter) {
     const Adapter adapter = open_adapter(session, *common.adapter, common.force);
     method.routing = adapted_config(adapter.router->config(), options, table);

@@ -3,25 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <vector>
+
+#include "attention/methods/hash.h"
 
 namespace focus {
-
-namespace {
-
-// The finaliser of SplitMix64 (Steele, Lea, Flood 2014) over a running state.
-uint64_t mix(uint64_t state, uint64_t value) {
-  uint64_t x = (state ^ value) + 0x9E3779B97F4A7C15ULL;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
-
-// Uniform in [0, n) out of 32 hashed bits; n is at most 4095, so the bias is below one in a million.
-int64_t below(uint64_t hash, int64_t n) {
-  return static_cast<int64_t>(((hash >> 32) * static_cast<uint64_t>(n)) >> 32);
-}
-
-}  // namespace
 
 Routes RandomGroups::route(const AttentionInput& input, const at::Tensor& position_in_document) {
   const int64_t groups = config().groups;
@@ -46,13 +32,8 @@ Routes RandomGroups::route(const AttentionInput& input, const at::Tensor& positi
         const uint64_t key = mix(set_key, static_cast<uint64_t>(at));
         *key_group = at < config().sinks ? 0 : static_cast<int32_t>(1 + below(mix(key, 0), groups));
         slot[0] = 0;
-        // Floyd's sample of `probes` different numbers out of `groups`.
-        for (int64_t p = 0; p < probes; ++p) {
-          const int64_t last = groups - probes + p;
-          const auto drawn = static_cast<int32_t>(1 + below(mix(key, static_cast<uint64_t>(p + 1)), last + 1));
-          const bool taken = std::find(slot + 1, slot + 1 + p, drawn) != slot + 1 + p;
-          slot[1 + p] = taken ? static_cast<int32_t>(last + 1) : drawn;
-        }
+        const std::vector<int64_t> drawn = sample(key, probes, groups);
+        std::transform(drawn.begin(), drawn.end(), slot + 1, [](int64_t g) { return static_cast<int32_t>(g + 1); });
       }
     }
   }

@@ -7,6 +7,7 @@
 
 #include "attention/method.h"
 #include "attention/routing/router.h"
+#include "base/baseline_options.h"
 
 namespace focus {
 
@@ -15,6 +16,7 @@ struct MethodOptions {
   RoutingConfig routing;                 ///< For the methods without a trained router.
   std::shared_ptr<const Router> router;  ///< For "focus"; its own configuration holds.
   uint64_t seed = 0;                     ///< For methods that draw at random.
+  BaselineOptions baselines;             ///< For the comparison methods; window and sinks come from `routing`.
 };
 
 /// Names for --method, in the order of the registry.
