@@ -31,9 +31,10 @@ void CommonOptions::declare(OptionTable& table, unsigned flags) {
     table.add("lora", &lora, "folder of low-rank updates (PEFT's LoRA) for this model").value_name("DIR");
   }
   if (flags & kDataFlags) {
-    table.add("data", &data, "text: .txt or .jsonl ({\"text\": ...}), also .gz, or a folder of such files")
-        .value_name("FILE|DIR")
-        .required();
+    Option& option =
+        table.add("data", &data, "text: .txt or .jsonl ({\"text\": ...}), also .gz, or a folder of such files")
+            .value_name("FILE|DIR");
+    if (!(flags & kOptionalData)) option.required();
     table.add("keep-line-wraps", &keep_line_wraps,
               "keep single line breaks of .txt files; by default lines inside a paragraph are joined by a space, since "
               "books come wrapped at a fixed width");

@@ -22,6 +22,7 @@ enum CommonFlags : unsigned {
   kOptionalModel = 32,  ///< --model may be absent
   kRopeFlag = 64,       ///< --rope-scaling
   kLoraFlag = 128,      ///< --lora
+  kOptionalData = 256,  ///< --data may be absent
 };
 
 /// Flags that several commands share.

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "eval/scoring.h"
+#include "eval/statistics.h"
 
 namespace focus {
 
@@ -30,13 +31,9 @@ CopyTaskResult evaluate_copy(const CausalLM& model, AttentionMethod& method, con
   }
   result.items = std::ssize(result.item_nll);
   result.pairs = method.pairs();
-  const double n = static_cast<double>(result.items);
-  for (const double x : result.item_nll) result.nll += x / n;
-  if (result.items > 1) {
-    double squares = 0;
-    for (const double x : result.item_nll) squares += (x - result.nll) * (x - result.nll);
-    result.nll_stderr = std::sqrt(squares / (n * (n - 1)));
-  }
+  const MeanError mean = mean_error(result.item_nll);
+  result.nll = mean.mean;
+  if (result.items > 1) result.nll_stderr = mean.error;
   return result;
 }
 

@@ -9,6 +9,8 @@
 #include "eval/leak_probe.h"
 #include "eval/perplexity.h"
 #include "eval/scoring.h"
+#include "eval/statistics.h"
+#include "eval/tasks/requests.h"
 
 namespace focus {
 namespace {
@@ -115,6 +117,26 @@ TEST(Perplexity, IsThatOfTheLogits) {
   EXPECT_NEAR(std::log(result.perplexity), sum / 47, 1e-5);
 }
 
+TEST(Perplexity, ByPositionAddsUpToTheWhole) {
+  const ToyModel model;
+  ToyAttention method(0);
+  const std::vector<Document> documents = {text(700)};
+  const PerplexityResult result = evaluate_perplexity(model, method, documents, eval_windows(documents, 300, 200));
+  ASSERT_EQ(result.by_position.size(), 3);
+  double sum = 0;
+  int64_t tokens = 0, begin = 0;
+  for (const PositionLoss& part : result.by_position) {
+    EXPECT_EQ(part.begin, begin);
+    begin = part.end;
+    sum += part.nll * static_cast<double>(part.tokens);
+    tokens += part.tokens;
+  }
+  EXPECT_EQ(begin, 512);
+  EXPECT_EQ(result.by_position[0].tokens, 127 + 28 + 28);  // Windows at 0, 200, 400, which score from 1, 100, 100 on.
+  EXPECT_EQ(tokens, result.tokens_scored);
+  EXPECT_NEAR(sum / static_cast<double>(tokens), result.nll, 1e-9);
+}
+
 TEST(Perplexity, StopsWhenAskedTo) {
   const ToyModel model;
   ToyAttention method(0);
@@ -150,6 +172,60 @@ TEST(TokenNll, IsTheSameInOneBlockOrMany) {
   const at::Tensor expected = -model.logits(hidden).log_softmax(-1).gather(1, targets.unsqueeze(1)).squeeze(1);
   EXPECT_LT((token_nll(model, hidden, targets) - expected).abs().max().item<double>(), 1e-4);
   EXPECT_THROW(token_nll(model, hidden, targets.narrow(0, 0, 5)), Error);
+}
+
+TEST(TokenScores, KnowWhatGreedyDecodingWouldChoose) {
+  const ToyModel model;
+  const at::Tensor hidden = at::randn({300, 16});
+  at::Tensor targets = model.logits(hidden).argmax(1);
+  EXPECT_TRUE(score_tokens(model, hidden, targets).likely.all().item<bool>());
+  targets[270] = (targets[270] + 1) % 40;
+  const TokenScores scores = score_tokens(model, hidden, targets);
+  EXPECT_EQ(scores.likely.sum().item<int64_t>(), 299);
+  EXPECT_FALSE(scores.likely[270].item<bool>());
+  EXPECT_TRUE(at::equal(scores.nll, token_nll(model, hidden, targets)));
+}
+
+TEST(ScoreRequests, AreThoseOfTheLogitsInAnyOrderOfLengths) {
+  const ToyModel model;
+  ToyAttention method(0);
+  const std::vector<int32_t> ids = text(30);
+  std::vector<LikelihoodRequest> requests;
+  for (const int64_t length : {12, 30, 12, 2, 12}) {
+    LikelihoodRequest request;
+    request.ids.assign(ids.end() - length, ids.end());
+    request.scored = 1 + std::ssize(requests) % length;
+    if (length == 2) request.scored = 1;
+    requests.push_back(request);
+  }
+  const std::vector<Likelihood> scores = score_requests(model, method, requests);
+  ASSERT_EQ(scores.size(), requests.size());
+  for (size_t r = 0; r < requests.size(); ++r) {
+    const std::vector<int64_t> own(requests[r].ids.begin(), requests[r].ids.end());
+    const at::Tensor input = at::tensor(own, at::kLong).unsqueeze(0);
+    const at::Tensor log_probs = model.logits(model.forward(input, method)).log_softmax(-1)[0];
+    double sum = 0;
+    bool greedy = true;
+    for (int64_t t = std::ssize(own) - requests[r].scored; t < std::ssize(own); ++t) {
+      const int64_t target = own[static_cast<size_t>(t)];
+      sum += log_probs[t - 1][target].item<double>();
+      greedy = greedy && log_probs[t - 1].argmax().item<int64_t>() == target;
+    }
+    EXPECT_NEAR(scores[r].log_likelihood, sum, 1e-5);
+    EXPECT_EQ(scores[r].greedy, greedy);
+  }
+  EXPECT_TRUE(score_requests(model, method, requests, [](int64_t, int64_t) { return false; }).empty());
+}
+
+TEST(Statistics, MeansAndRatiosWithTheirErrors) {
+  const std::vector<double> values = {1, 2, 6};
+  EXPECT_DOUBLE_EQ(mean_error(values).mean, 3);
+  EXPECT_NEAR(mean_error(values).error, std::sqrt(7.0 / 3), 1e-12);
+  EXPECT_TRUE(std::isnan(mean_error(std::vector<double>{1}).error));
+  const std::vector<double> ones = {1, 1, 1}, twice = {2, 4, 12};
+  EXPECT_NEAR(ratio_error(values, ones).error, mean_error(values).error, 1e-12);
+  EXPECT_DOUBLE_EQ(ratio_error(twice, values).mean, 2);
+  EXPECT_NEAR(ratio_error(twice, values).error, 0, 1e-12);
 }
 
 }  // namespace

@@ -10,13 +10,23 @@
 
 namespace focus {
 
+/// Scored tokens at positions [begin, end) of their windows.
+struct PositionLoss {
+  int64_t begin = 0;
+  int64_t end = 0;
+  double nll = 0;         ///< Mean, nats.
+  double nll_stderr = 0;  ///< Windows taken as independent; NaN with fewer than two.
+  int64_t tokens = 0;
+};
+
 struct PerplexityResult {
   double nll = 0;  ///< Mean over scored tokens, nats.
   double perplexity = 0;
   double nll_stderr = 0;  ///< Standard error of nll, windows taken as independent.
   int64_t tokens_scored = 0;
   int64_t windows = 0;
-  std::vector<double> window_nll;  ///< Mean of each window, for paired comparisons.
+  std::vector<double> window_nll;         ///< Mean of each window, for paired comparisons.
+  std::vector<PositionLoss> by_position;  ///< Below 128, 256, 512 ...; parts without a scored token are left out.
 };
 
 /// Perplexity of the documents' windows under `method`. Calls `progress(done, total)` after each window and stops
