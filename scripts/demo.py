@@ -28,7 +28,9 @@ class Settings:
     train_data: str
     test_data: str
     train: tuple[str, ...]
-    lists: tuple[str, ...]  # the same for random groups and for Focus
+    groups: tuple[str, ...]  # the same for random groups and for Focus
+    trained_probes: str
+    probes: str  # lists a token probes in evaluation and generation, for random groups and Focus alike
     near: tuple[str, ...]  # the same for all sparse methods
     evaluate: tuple[str, ...]
     prompt: str
@@ -41,8 +43,10 @@ FULL = Settings(
     dtype="float32",
     train_data="data/books/train",
     test_data="data/books/test/jennie-gerhardt.jsonl.gz",
-    train=("--context", "1024", "--adapter-dtype", "bfloat16"),
-    lists=("--groups", "64", "--groups-per-token", "10"),
+    train=("--context", "2048", "--adapter-dtype", "bfloat16"),
+    groups=("--groups", "64"),
+    trained_probes="9",
+    probes="8",
     near=("--window", "128", "--sinks", "4"),
     evaluate=("--context", "2048", "--stride", "2048", "--max-windows", "8", "--tasks", "copy"),
     prompt="It was late in the afternoon when the carriage came to the old house, and Jennie",
@@ -53,8 +57,10 @@ QUICK = Settings(
     dtype="float32",
     train_data="demo-out/quick/train.txt",  # both written by split_stories
     test_data="demo-out/quick/test.txt",
-    train=("--context", "512", "--max-steps", "24"),
-    lists=("--groups", "64", "--groups-per-token", "8"),
+    train=("--context", "512", "--list-windows", "8"),
+    groups=("--groups", "64"),
+    trained_probes="8",
+    probes="8",
     near=("--window", "32", "--sinks", "4"),
     evaluate=("--context", "512", "--stride", "512", "--max-windows", "16", "--tasks", "copy", "--copy-passage", "64",
               "--copy-filler", "200"),
@@ -127,8 +133,9 @@ class Demo:
         out = str((self.folder / "train").relative_to(ROOT))
         adapter = str(self.adapter.relative_to(ROOT))
         model = ["--model", s.model, "--dtype", s.dtype]
+        probes = ["--groups-per-token", s.probes]
         trained = self.stage("train-log", ["train", "--train", "centroids", *model, "--data", s.train_data, "--out", out, *s.train,
-                                           *s.lists, *s.near])
+                                           *s.groups, "--groups-per-token", s.trained_probes, *s.near])
 
         def evaluate(name: str, *arguments: str) -> dict:
             common = ["eval", *model, "--data", s.test_data, *s.evaluate]
@@ -137,10 +144,10 @@ class Demo:
         results = {
             "full": evaluate("full", "--method", "full"),
             "window": evaluate("window", "--method", "window", *s.near),
-            "random groups": evaluate("random-groups", "--method", "random-groups", *s.lists, *s.near),
-            "focus": evaluate("focus", "--method", "focus", "--adapter", adapter),
+            "random groups": evaluate("random-groups", "--method", "random-groups", *s.groups, *probes, *s.near),
+            "focus": evaluate("focus", "--method", "focus", "--adapter", adapter, *probes),
         }
-        generated = self.stage("generate", ["generate", *model, "--adapter", adapter, "--prompt", s.prompt, *s.generate],
+        generated = self.stage("generate", ["generate", *model, "--adapter", adapter, *probes, "--prompt", s.prompt, *s.generate],
                                trained["key"])["result"]
         self.print_table(results)
         focus = results["focus"]

@@ -125,7 +125,7 @@ class TrainCommand : public Command {
     options.centroids = routers_.centroid_options(model.config());
     options.dense_steps = dense_steps_.value_or(weights_.steps() / 10);
     options.refit_every = refit_every_.value_or(std::max<int64_t>(1, weights_.steps() / 5));
-    options.context = flags_.context_for(model);
+    options.context = flags_.context_for(model, kWeightsContext);
     return options;
   }
 

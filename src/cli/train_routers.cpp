@@ -13,6 +13,14 @@
 
 namespace focus {
 
+namespace {
+
+// Lists and probes are measured on far pairs: half of a window of 2048 is farther back than one of 1024 reaches. The
+// gate's backward pass goes through the whole model, whose memory grows with the window.
+constexpr int64_t kCentroidContext = 2048, kGateContext = 1024;
+
+}  // namespace
+
 void RouterTraining::declare(OptionTable& table) {
   table.section("Training routers");
   table
@@ -94,7 +102,7 @@ CentroidTrainingOptions RouterTraining::centroid_options(const ModelConfig& conf
 std::optional<nlohmann::json> RouterTraining::run(const Session& session, const std::vector<Document>& documents,
                                                   const CommonOptions& common, const TrainingFlags& flags,
                                                   const std::filesystem::path& out) {
-  const int64_t context = flags.context_for(*session.model);
+  const int64_t context = flags.context_for(*session.model, has_objective("lm-gate") ? kGateContext : kCentroidContext);
   training_.layers = choose_layers(session.model->config());
   TrainWindows windows(documents, context, static_cast<uint64_t>(common.seed), common.data.string());
   const std::unique_ptr<Trainer> trainer = make_trainer(*session.model, [&] { return windows.next(); });

@@ -103,7 +103,7 @@ std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionSch
                                                   const std::vector<Document>& documents, const CommonOptions& common,
                                                   const TrainingFlags& flags, const std::filesystem::path& out) {
   CausalLM& model = *session.model;
-  const int64_t context = flags.context_for(model);
+  const int64_t context = flags.context_for(model, kWeightsContext);
   TrainingRunOptions options = flags.run_options(common, out, context, identity(model, attention.current().name()));
   TrainWindows windows(documents, context, static_cast<uint64_t>(common.seed), common.data.string());
   Evaluation evaluation;

@@ -7,12 +7,6 @@
 
 namespace focus {
 
-namespace {
-
-constexpr int64_t kDefaultContext = 1024;
-
-}  // namespace
-
 void TrainingFlags::declare(OptionTable& table) {
   table.section("Training");
   table
@@ -23,10 +17,10 @@ void TrainingFlags::declare(OptionTable& table) {
       .one_of({"centroids", "all", "two-phase", "lora", "scratch"});
   table.add("max-steps", &max_steps, "training windows over all stages; of weights: updates")
       .at_least(1)
-      .default_text("44, with lm-gate or weights 200");
+      .default_text("25, with lm-gate or weights 200");
   table.add("context", &context, "tokens a training window")
       .at_least(2)
-      .default_text("1024, or the model's context if that is shorter");
+      .default_text("2048, with lm-gate or weights 1024, or the model's context if that is shorter");
   table.add("learning-rate", &learning_rate, "of Adam")
       .above(0)
       .default_text("0.002, with lm-gate 0.003, all 5e-05, lora 0.0002, scratch 0.001");
@@ -46,9 +40,9 @@ void TrainingFlags::declare(OptionTable& table) {
   table.add("resume", &resume, "go on from the newest checkpoint in --out").unrecorded();
 }
 
-int64_t TrainingFlags::context_for(const CausalLM& model) const {
+int64_t TrainingFlags::context_for(const CausalLM& model, int64_t usual) const {
   const int64_t positions = model.config().max_positions;
-  const int64_t tokens = context.value_or(std::min(kDefaultContext, positions));
+  const int64_t tokens = context.value_or(std::min(usual, positions));
   if (tokens > positions) fail_usage("--context {}: the model's context is {}", tokens, positions);
   return tokens;
 }

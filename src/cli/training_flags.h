@@ -13,11 +13,14 @@
 
 namespace focus {
 
+/// Tokens of a training window where all weights are trained and --context is not given.
+constexpr int64_t kWeightsContext = 1024;
+
 /// Flags of `focus train` that every way of training has.
 struct TrainingFlags {
   std::string what = "centroids";       ///< centroids, all, two-phase, lora or scratch.
   std::optional<int64_t> max_steps;     ///< Absent: as the way of training has it.
-  std::optional<int64_t> context;       ///< Tokens a window; absent: 1024, or the model's context if that is shorter.
+  std::optional<int64_t> context;       ///< Tokens a window; absent: see context_for().
   std::optional<double> learning_rate;  ///< As max_steps.
   LrScheduler scheduler = LrScheduler::kCosine;
   int64_t warmup_steps = 8;
@@ -27,8 +30,9 @@ struct TrainingFlags {
   bool resume = false;
 
   void declare(OptionTable& table);
-  /// Tokens a window for this model. Throws UsageError when --context exceeds the model's.
-  int64_t context_for(const CausalLM& model) const;
+  /// Tokens a window for this model: --context, else `usual` or the model's context if that is shorter. Throws
+  /// UsageError when --context exceeds the model's.
+  int64_t context_for(const CausalLM& model, int64_t usual) const;
   /// A run that writes to `out`; with --json its metrics go to standard output too. `identity` as in
   /// TrainingRunOptions, to which the settings that all runs have are added.
   TrainingRunOptions run_options(const CommonOptions& common, const std::filesystem::path& out, int64_t context,

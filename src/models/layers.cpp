@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "models/fused_rows.h"
+#include "models/onednn_linear.h"
 #include "models/row_products.h"
 
 namespace focus {
@@ -72,6 +73,11 @@ bool worth_widening(const at::Tensor& x, const at::Tensor& weight) {
   return !(c10::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad()));
 }
 
+at::Tensor plain_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  if (prefers_onednn(x, weight)) return onednn_linear(x, weight, bias);
+  return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
+}
+
 /// linear() in float32, rounded at the end, over slices of the weight so that the float32 copy stays small.
 at::Tensor wide_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   std::vector<int64_t> shape = x.sizes().vec();
@@ -84,7 +90,7 @@ at::Tensor wide_linear(const at::Tensor& x, const at::Tensor& weight, const at::
   const int64_t step = std::max<int64_t>(1, kWideElements / weight.size(1));
   for (int64_t begin = 0; begin < weight.size(0); begin += step) {
     const int64_t count = std::min(step, weight.size(0) - begin);
-    at::Tensor part = at::linear(rows, weight.narrow(0, begin, count).to(at::kFloat));
+    at::Tensor part = plain_linear(rows, weight.narrow(0, begin, count).to(at::kFloat), at::Tensor());
     if (bias.defined()) part.add_(bias.narrow(0, begin, count));
     out.narrow(-1, begin, count).copy_(part);
   }
@@ -116,7 +122,7 @@ at::Tensor unit_rms(const at::Tensor& x, double eps) {
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   if (worth_widening(x, weight)) return wide_linear(x, weight, bias);
-  return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
+  return plain_linear(x, weight, bias);
 }
 
 std::vector<at::Tensor> linear_each(const at::Tensor& x, const std::vector<at::Tensor>& weights,

@@ -112,6 +112,25 @@ TEST(Layers, HalfPrecisionProductsAreRoundedOnce) {
   }
 }
 
+TEST(Layers, Float32ProductsOfManyRowsAreExact) {
+  for (const auto& [rows, in, out] : {std::array<int64_t, 3>{63, 70, 33}, {64, 71, 33}, {301, 576, 129}}) {
+    const at::Tensor x = at::randn({2, rows, in});
+    const at::Tensor weight = at::randn({out, in});
+    for (const at::Tensor& bias : {at::Tensor(), at::randn({out})}) {
+      const auto in_dtype = [&](at::ScalarType dtype) {
+        return at::linear(x.to(dtype), weight.to(dtype),
+                          bias.defined() ? std::optional<at::Tensor>(bias.to(dtype)) : std::nullopt);
+      };
+      const at::Tensor exact = in_dtype(at::kDouble);
+      const double usual = (in_dtype(at::kFloat) - exact).abs().max().item<double>();
+      for (const at::Tensor& got : {linear(x, weight, bias), linear(x, weight.t().contiguous().t(), bias),
+                                    linear(x.transpose(0, 1).contiguous().transpose(0, 1), weight, bias)}) {
+        EXPECT_LE((got - exact).abs().max().item<double>(), 2 * usual + 1e-6) << rows;
+      }
+    }
+  }
+}
+
 TEST(Layers, HeadsSplitAndMerge) {
   const at::Tensor x = at::randn({2, 5, 12});
   EXPECT_EQ(split_heads(x, 3).sizes(), (std::vector<int64_t>{2, 3, 5, 4}));

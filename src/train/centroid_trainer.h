@@ -18,16 +18,16 @@ namespace focus {
 struct CentroidTrainingOptions {
   DistillationOptions distillation;
   std::vector<int64_t> layers;  ///< Layers that get a router, ascending; empty: all. The others stay dense.
-  int64_t steps = 44;           ///< Training windows over both stages.
-  double lists_share = 0.4;     ///< Share of the steps that stage `lists` gets.
+  int64_t steps = 25;           ///< Training windows over both stages.
+  double lists_share = 0.55;    ///< Share of the steps that stage `lists` gets.
   int64_t updates_per_step =
       3;                     ///< Updates of every layer on each window: the forward pass is the larger part of a step.
-  int64_t list_windows = 8;  ///< Further windows whose keys the lists are built from and calibrated on.
+  int64_t list_windows = 4;  ///< Further windows whose keys the lists are built from and calibrated on.
   double repeats = 0.34;     ///< Share of the windows that end with a repeat of an earlier passage (repeats.h).
 
   /// Whether head sets get probes by what they gain from them (probe_budget.h), else P each.
   bool probes_by_head = true;
-  int64_t budget_windows = 6;  ///< Further windows, half of them with a repeat, that this gain is measured on.
+  int64_t budget_windows = 4;  ///< Further windows, half of them with a repeat, that this gain is measured on.
 
   int64_t list_steps() const;
   int64_t index_steps() const { return steps - list_steps(); }

@@ -62,8 +62,9 @@ at::Tensor SampledTeacher::output_error(const at::Tensor& weights) const {
   return (output - output_).square().sum() / std::max(output_square_, 1e-30);
 }
 
-at::Tensor SampledTeacher::head_errors(const at::Tensor& weights) const {
-  return head_squares(head_outputs(weighted(weights)) - heads_) / head_squares_;
+at::Tensor SampledTeacher::head_errors(const at::Tensor& dropped) const {
+  const at::NoGradGuard no_grad;
+  return head_squares(head_outputs(exponentials_.masked_fill(dropped.unsqueeze(1), 0)) - heads_) / head_squares_;
 }
 
 at::Tensor far_threshold(const at::Tensor& scores, const at::Tensor& far, double fraction) {

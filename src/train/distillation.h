@@ -41,11 +41,11 @@ class SampledTeacher {
   /// weight 1): sum ||W_o (o_w - o)||^2 / sum ||W_o o||^2. Differentiable in `weights`.
   at::Tensor output_error(const at::Tensor& weights) const;
 
-  /// The same for each query head's part of the output, relative to that part: [Hq], sum ||W_o,h (o_w,h - o_h)||^2 /
-  /// sum
-  /// ||W_o,h o_h||^2. A head whose output is small counts as much as one whose output is large: heads that look tokens
-  /// up are often of the former kind. Differentiable in `weights`.
-  at::Tensor head_errors(const at::Tensor& weights) const;
+  /// The same for each query head's part of the output, relative to that part, under a hard mask: [Hq], sum ||W_o,h
+  /// (o_w,h - o_h)||^2 / sum ||W_o,h o_h||^2. `dropped`, bool [H, R, T], says which pairs are left out, far ones only.
+  /// A head whose output is small counts as much as one whose output is large: heads that look tokens up are often of
+  /// the former kind. Without gradient.
+  at::Tensor head_errors(const at::Tensor& dropped) const;
 
  private:
   /// e^s under the weights, [Hkv, G, R, T].

@@ -48,15 +48,16 @@ TEST(SampledTeacher, HeadErrorsAreThoseOfEachHeadAlone) {
   const DistillationLayer layer = synthetic_layer(40, 6);
   const at::Tensor rows = at::arange(12, 40);
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(7);
-  const at::Tensor weights = at::rand({2, 28, 40}, generator);
-  const at::Tensor errors = SampledTeacher(layer, rows, 4, 1).head_errors(weights);
+  const SampledTeacher teacher(layer, rows, 4, 1);
+  const at::Tensor dropped = (at::rand({2, 28, 40}, generator) < 0.6) & teacher.far();
+  const at::Tensor errors = teacher.head_errors(dropped);
   ASSERT_EQ(errors.sizes(), at::IntArrayRef{4});
   for (int64_t head = 0; head < 4; ++head) {
     // With every other head's columns of the output projection at zero the block's output is this head's part.
     DistillationLayer alone = layer;
     alone.output_weight = at::zeros_like(layer.output_weight);
     alone.output_weight.narrow(1, head * 8, 8).copy_(layer.output_weight.narrow(1, head * 8, 8));
-    const double expected = SampledTeacher(alone, rows, 4, 1).output_error(weights).item<double>();
+    const double expected = SampledTeacher(alone, rows, 4, 1).output_error(1 - dropped.to(at::kFloat)).item<double>();
     EXPECT_GT(expected, 1e-4);
     EXPECT_NEAR(errors[head].item<double>(), expected, 1e-4 * expected);
   }

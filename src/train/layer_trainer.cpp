@@ -18,6 +18,8 @@ namespace {
 // Rows right behind the window see hardly any far key; their errors would say little.
 constexpr int64_t kFewestFarKeys = 24;
 constexpr int64_t kKmeansIterations = 12;
+// Rows that probes are shared out by, in rows of an update: the rows at which a head looks something up are few.
+constexpr int64_t kBudgetRows = 2;
 // Step of the balance potentials against the log of the lists' soft shares, one step an update.
 constexpr double kBalanceRate = 0.2;
 // The bias says which keys everyone wants: learned too fast it takes the place of what the query asks for.
@@ -63,14 +65,14 @@ void LayerTrainer::initialise() {
   start_ = {};
 }
 
-at::Tensor LayerTrainer::sample(const DistillationLayer& window, int64_t stream, int64_t update) const {
+at::Tensor LayerTrainer::sample(const DistillationLayer& window, int64_t stream, int64_t update, int64_t times) const {
   at::Generator generator = generator_for(options_.seed, layer_, stream, update);
   const int64_t length = window.hidden.size(0);
   const int64_t first = options_.routing.window + options_.routing.sinks + kFewestFarKeys;
   require(length > first,
           "training windows of {} tokens hold no far pairs: with --window {} and --sinks {} the context must exceed {}",
           length, options_.routing.window, options_.routing.sinks, first);
-  return sample_rows(first, length, options_.rows, generator);
+  return sample_rows(first, length, times * options_.rows, generator);
 }
 
 int64_t LayerTrainer::draw_probes(int64_t update) const {
@@ -221,7 +223,8 @@ void LayerTrainer::measure_probes(const DistillationLayer& window, int64_t numbe
   const at::NoGradGuard no_grad;
   const RoutingConfig& routing = options_.routing;
   const int64_t global = routing.global_group ? 1 : 0;
-  const SampledTeacher teacher(window, sample(window, kBudgetStream, number), routing.window, routing.sinks);
+  const SampledTeacher teacher(window, sample(window, kBudgetStream, number, kBudgetRows), routing.window,
+                               routing.sinks);
   const LayerRouter own = index();
   const at::Tensor queries = query_features(window.hidden.index_select(0, teacher.rows()), own.query_projection);
   const at::Tensor keys = key_features(window.hidden, own.key_projection, own.key_bias, routing.tau);
@@ -232,13 +235,19 @@ void LayerTrainer::measure_probes(const DistillationLayer& window, int64_t numbe
   at::Tensor rank = probe.argsort(-1, /*descending=*/true).argsort(-1, /*descending=*/false);  // [Hg, R, K]
   if (global > 0) rank = at::cat({at::full_like(rank.narrow(-1, 0, 1), -1), rank}, -1);
   const at::Tensor pair_rank = rank.gather(-1, list.unsqueeze(1).expand({-1, rank.size(1), -1}));  // [Hg, R, T]
-  const int64_t sets = pair_rank.size(0);
-  const double far = std::max<double>(1.0, teacher.far().sum().item<double>());
+  // Pairs that are kept in any case get -1. Ranks are small: 16 bits are read faster, many times over.
+  const at::Tensor ranks = at::where(teacher.far(), pair_rank, -1).to(at::kShort);
+  const int64_t sets = ranks.size(0);
+  std::vector<at::Tensor> counts;  // [Hg][1 + K]: pairs of each rank, from -1 on
+  for (int64_t set = 0; set < sets; ++set) {
+    counts.push_back(at::bincount((ranks[set] + 1).flatten(), {}, routing.groups + 1));
+  }
+  const at::Tensor pairs = at::stack(counts).to(at::kDouble);
+  const at::Tensor far = teacher.far().sum().to(at::kDouble);
   std::vector<at::Tensor> error, kept;
   for (const int64_t probes : grid) {
-    const at::Tensor mask = (pair_rank < probes) & teacher.far();
-    error.push_back(teacher.head_errors(mask.to(at::kFloat)).view({sets, -1}).sum(-1).to(at::kDouble));
-    kept.push_back(mask.sum({1, 2}).to(at::kDouble) / far);
+    error.push_back(teacher.head_errors(ranks >= probes).view({sets, -1}).sum(-1).to(at::kDouble));
+    kept.push_back(1.0 - pairs.narrow(-1, 1 + probes, routing.groups - probes).sum(-1) / far.clamp_min(1.0));
   }
   const ProbeCurves curves{.error = at::stack(error, -1), .kept = at::stack(kept, -1)};
   curves_.error = measured_ > 0 ? curves_.error + curves.error : curves.error;

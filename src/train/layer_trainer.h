@@ -82,7 +82,8 @@ class LayerTrainer {
   void load_state(const std::vector<std::pair<std::string, at::Tensor>>& state);
 
  private:
-  at::Tensor sample(const DistillationLayer& window, int64_t stream, int64_t update) const;
+  /// Query rows of the window, `times` as many as an update takes.
+  at::Tensor sample(const DistillationLayer& window, int64_t stream, int64_t update, int64_t times = 1) const;
   UpdateResult apply(const at::Tensor& loss, int64_t update, int64_t total);
   int64_t draw_probes(int64_t update) const;
   void start_stage(const std::vector<std::string>& names);

@@ -29,7 +29,7 @@ constexpr double kFree = 1e-9;
 
 std::vector<int64_t> probe_grid(int64_t groups_per_token, int64_t groups) {
   std::vector<int64_t> grid = {groups_per_token, groups};
-  for (double probes = 1; probes < static_cast<double>(groups); probes *= std::pow(2.0, 0.25)) {
+  for (double probes = 1; probes < static_cast<double>(groups); probes *= std::cbrt(2.0)) {
     grid.push_back(std::llround(probes));
   }
   std::sort(grid.begin(), grid.end());

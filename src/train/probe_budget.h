@@ -13,7 +13,7 @@ struct ProbeCurves {
   at::Tensor kept;   ///< float64 [Hg, n]: share of the far pairs kept.
 };
 
-/// Numbers of probes that curves are measured at: ascending from 1 to K, about four to a doubling, P among them.
+/// Numbers of probes that curves are measured at: ascending from 1 to K, about three to a doubling, P among them.
 std::vector<int64_t> probe_grid(int64_t groups_per_token, int64_t groups);
 
 /// Shares the probes out among the head sets of all layers, so that their errors add up to the least while no more far
