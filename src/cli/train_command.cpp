@@ -61,21 +61,46 @@ class TrainCommand : public Command {
       weights_.resolve(table, flags_);
       if (!common_.dtype) common_.dtype = "float32";
     }
-    prepare_output_folder(*common_.out, "--out");
+    const std::unique_ptr<Collective> processes = flags_.join(table);
+    if (!processes) return train(run, trains_routers, trains_weights, nullptr);
+    try {
+      if (trains_routers && !refits) {
+        fail_usage(
+            "--train {} runs in one process; several train weights, with --train all --adapter under its routers",
+            flags_.what);
+      }
+      if (run.device.is_cuda()) fail_usage("--device {}: several processes train on the CPU only", common_.device);
+      return train(run, trains_routers, trains_weights, processes.get());
+    } catch (const std::exception& e) {
+      const std::string text = e.what(), line = text.substr(0, text.find('\n'));
+      processes->abort(fmt::format("rank {} stopped: {}", processes->rank(), line));
+      if (dynamic_cast<const UsageError*>(&e) != nullptr) throw;
+      fail("rank {}: {}", processes->rank(), line);
+    }
+  }
+
+ private:
+  static constexpr const char* kMethodFlags[] = {"method", "adapter"};
+
+  int train(const RunContext& run, bool trains_routers, bool trains_weights, Collective* processes) {
+    const OptionTable& table = run.options;
+    const bool writes = processes == nullptr || processes->rank() == 0;
+    if (writes) prepare_output_folder(*common_.out, "--out");
     const SessionStart start = flags_.what == "scratch" ? SessionStart::kRandomWeights : SessionStart::kStoredWeights;
     Session session = open_session(common_, run.device, start);
     const std::vector<Document> documents = read_documents(session.tokenizer, common_);
-    write_file_atomically(*common_.out / "run.toml", table.record_toml());
+    if (writes) write_file_atomically(*common_.out / "run.toml", table.record_toml());
     if (!trains_weights) {
       const auto summary = routers_.run(session, documents, common_, router_flags_, *common_.out);
       return summary ? report(*summary, RouterTraining::describe(*summary)) : 1;
     }
     const auto train_weights = [&](AttentionSchedule& attention) {
-      const auto summary = weights_.run(session, attention, documents, common_, flags_, *common_.out);
+      const auto summary = weights_.run(session, attention, documents, common_, flags_, *common_.out, processes);
+      if (summary && !writes) return 0;
       return summary ? report(*summary, WeightTraining::describe(*summary)) : 1;
     };
-    if (refits) {
-      RefittedAttention attention(*session.model, documents, refit_options(*session.model));
+    if (trains_routers && flags_.what == "scratch") {
+      RefittedAttention attention(*session.model, documents, refit_options(*session.model, processes));
       return train_weights(attention);
     }
     if (trains_routers && !train_centroids(session, documents)) return 1;
@@ -84,9 +109,6 @@ class TrainCommand : public Command {
     FixedAttention attention(*method);
     return train_weights(attention);
   }
-
- private:
-  static constexpr const char* kMethodFlags[] = {"method", "adapter"};
 
   /// Flags without a meaning for what is trained.
   void refuse_unused(const OptionTable& table, bool trains_routers, bool trains_weights) const {
@@ -120,12 +142,13 @@ class TrainCommand : public Command {
     }
   }
 
-  RefittedAttention::Options refit_options(const CausalLM& model) const {
+  RefittedAttention::Options refit_options(const CausalLM& model, Collective* processes) const {
     RefittedAttention::Options options;
     options.centroids = routers_.centroid_options(model.config());
     options.dense_steps = dense_steps_.value_or(weights_.steps() / 10);
     options.refit_every = refit_every_.value_or(std::max<int64_t>(1, weights_.steps() / 5));
     options.context = flags_.context_for(model, kWeightsContext);
+    options.processes = processes;
     return options;
   }
 

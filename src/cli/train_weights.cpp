@@ -10,6 +10,7 @@
 #include "cli/device.h"
 #include "data/text_source.h"
 #include "eval/perplexity.h"
+#include "train/data_parallel.h"
 #include "weights/dtype.h"
 
 namespace focus {
@@ -88,23 +89,37 @@ void WeightTraining::resolve(const OptionTable& table, const TrainingFlags& flag
   if (autocast_ != "none") training_.autocast = parse_dtype(autocast_);
 }
 
-/// The loss on --eval-data, and the best seen.
+/// The loss on --eval-data.
 struct WeightTraining::Evaluation {
   std::vector<Document> documents;
   std::vector<EvalWindow> windows;
 
-  double loss(const CausalLM& model, AttentionMethod& method) const {
+  /// Every process takes its share of the windows.
+  double loss(const CausalLM& model, AttentionMethod& method, Collective* processes) const {
     const at::NoGradGuard no_grad;
-    return evaluate_perplexity(model, method, documents, windows).nll;
+    if (processes == nullptr) return evaluate_perplexity(model, method, documents, windows).nll;
+    std::vector<EvalWindow> mine;
+    for (int64_t i = processes->rank(); i < std::ssize(windows); i += processes->size()) mine.push_back(windows[i]);
+    at::Tensor sums = at::zeros({2}, at::kDouble);  // Of the loss, of tokens.
+    if (!mine.empty()) {
+      const PerplexityResult result = evaluate_perplexity(model, method, documents, mine);
+      const auto tokens = static_cast<double>(result.tokens_scored);
+      sums = at::tensor({result.nll * tokens, tokens}, at::kDouble);
+    }
+    processes->all_reduce(sums);
+    return sums[0].item<double>() / sums[1].item<double>();
   }
 };
 
 std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionSchedule& attention,
                                                   const std::vector<Document>& documents, const CommonOptions& common,
-                                                  const TrainingFlags& flags, const std::filesystem::path& out) {
+                                                  const TrainingFlags& flags, const std::filesystem::path& out,
+                                                  Collective* processes) {
   CausalLM& model = *session.model;
   const int64_t context = flags.context_for(model, kWeightsContext);
-  TrainingRunOptions options = flags.run_options(common, out, context, identity(model, attention.current().name()));
+  TrainingRunOptions options = flags.run_options(common, out, context, {});
+  options.identity.update(identity(model, attention.current().name(), processes ? processes->size() : 1));
+  options.processes = training_.processes = processes;
   TrainWindows windows(documents, context, static_cast<uint64_t>(common.seed), common.data.string());
   Evaluation evaluation;
   if (eval_data_) {
@@ -115,21 +130,22 @@ std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionSch
     require(!evaluation.windows.empty(), "{}: no document has 2 tokens or more", eval_data_->string());
     if (std::ssize(evaluation.windows) > eval_windows_) evaluation.windows.resize(static_cast<size_t>(eval_windows_));
     options.eval_every = eval_every_;
-    options.evaluate = [&] { return evaluation.loss(model, attention.current()); };
+    options.evaluate = [&] { return evaluation.loss(model, attention.current(), processes); };
     options.on_best = [&] { save(session, attention.current(), common, out / "best"); };
   }
   if (what_ == "lora") {
     lora_parameters_ = attach_lora(model, lora_, static_cast<uint64_t>(common.seed));
   }
   LmTrainer trainer(model, attention, what_ == "lora" ? lora_parameters_ : model.parameters(), training_,
-                    [&] { return windows.next(); });
+                    [&] { return next_window_of(processes, windows); });
   const TrainingRunResult result = run_training(trainer, options, windows);
+  const bool writes = processes == nullptr || processes->rank() == 0;
   if (!result.finished) {
-    log_warning("interrupted at step {} of {}; go on with --resume", result.steps, training_.steps);
+    if (writes) log_warning("interrupted at step {} of {}; go on with --resume", result.steps, training_.steps);
     return std::nullopt;
   }
   const std::filesystem::path folder = out / (what_ == "lora" ? "adapter" : "model");
-  save(session, attention.current(), common, folder);
+  if (writes) save(session, attention.current(), common, folder);
   nlohmann::json summary = {{"train", what_},
                             {"method", attention.current().name()},
                             {what_ == "lora" ? "adapter" : "model", folder.string()},
@@ -164,13 +180,13 @@ void WeightTraining::save(const Session& session, const AttentionMethod& method,
   save_adapter(folder / "focus", adapter, at::kFloat);
 }
 
-nlohmann::json WeightTraining::identity(const CausalLM& model, const std::string& method) const {
+nlohmann::json WeightTraining::identity(const CausalLM& model, const std::string& method, int64_t processes) const {
   nlohmann::json settings = {{"model", model_fingerprint(model)},
                              {"train", what_},
                              {"method", method},
                              {"max_steps", training_.steps},
                              {"learning_rate", training_.learning_rate},
-                             {"batch_size", training_.batch_size},
+                             {"batch_size", processes * training_.batch_size},  // Windows that are passed together.
                              {"gradient_accumulation_steps", training_.accumulation},
                              {"optimizer", training_.optimizer.kind == OptimizerKind::kSgd ? "sgd" : "adamw"},
                              {"adam_beta2", training_.optimizer.beta2},

@@ -28,17 +28,19 @@ class WeightTraining {
   /// Updates that will be made, once resolved.
   int64_t steps() const { return training_.steps; }
   /// Trains under `attention` and writes `out`/model (lora: `out`/adapter), with evaluation the best to `out`/best as
-  /// well. Returns the summary; nothing when interrupted, with a checkpoint saved.
+  /// well. `processes` train together (null: this one alone) and rank 0 writes. Returns the summary; nothing when
+  /// interrupted, with a checkpoint saved.
   std::optional<nlohmann::json> run(Session& session, AttentionSchedule& attention,
                                     const std::vector<Document>& documents, const CommonOptions& common,
-                                    const TrainingFlags& flags, const std::filesystem::path& out);
+                                    const TrainingFlags& flags, const std::filesystem::path& out,
+                                    Collective* processes);
   static std::string describe(const nlohmann::json& summary);
 
  private:
   struct Evaluation;
   void save(const Session& session, const AttentionMethod& method, const CommonOptions& common,
             const std::filesystem::path& folder) const;
-  nlohmann::json identity(const CausalLM& model, const std::string& method) const;
+  nlohmann::json identity(const CausalLM& model, const std::string& method, int64_t processes) const;
 
   LmTrainingOptions training_;
   LoraOptions lora_;

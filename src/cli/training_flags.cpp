@@ -1,8 +1,11 @@
 #include "cli/training_flags.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/output.h"
 
 namespace focus {
@@ -37,6 +40,9 @@ void TrainingFlags::declare(OptionTable& table) {
       .above(0);
   table.add("save-every", &save_every, "steps between checkpoints, 0: only when interrupted").at_least(0);
   table.add("save-total-limit", &save_total_limit, "newest checkpoints to keep, 0: all").at_least(0);
+  table.add("dist-timeout", &dist_timeout, "seconds that processes of one run wait for each other")
+      .above(0)
+      .unrecorded();
   table.add("resume", &resume, "go on from the newest checkpoint in --out").unrecorded();
 }
 
@@ -45,6 +51,18 @@ int64_t TrainingFlags::context_for(const CausalLM& model, int64_t usual) const {
   const int64_t tokens = context.value_or(std::min(usual, positions));
   if (tokens > positions) fail_usage("--context {}: the model's context is {}", tokens, positions);
   return tokens;
+}
+
+std::unique_ptr<Collective> TrainingFlags::join(const OptionTable& table) const {
+  const Launch launch = read_launch();
+  if (launch.size == 1) {
+    if (table.changed("dist-timeout")) fail_usage("--dist-timeout needs several processes: start focus by torchrun");
+    return nullptr;
+  }
+  if (launch.rank > 0 && log_level() < LogLevel::kWarning) set_log_level(LogLevel::kWarning);
+  auto processes = join_processes(launch, std::chrono::milliseconds(std::llround(1000 * dist_timeout)));
+  log_info("{} processes train together", launch.size);
+  return processes;
 }
 
 TrainingRunOptions TrainingFlags::run_options(const CommonOptions& common, const std::filesystem::path& out,

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "base/run_options.h"
+#include "dist/collective.h"
 #include "models/model.h"
 #include "train/optimizer.h"
 #include "train/training_run.h"
@@ -28,11 +30,15 @@ struct TrainingFlags {
   int64_t save_every = 0;
   int64_t save_total_limit = 2;
   bool resume = false;
+  double dist_timeout = 600;  ///< Seconds that one process waits for another.
 
   void declare(OptionTable& table);
   /// Tokens a window for this model: --context, else `usual` or the model's context if that is shorter. Throws
   /// UsageError when --context exceeds the model's.
   int64_t context_for(const CausalLM& model, int64_t usual) const;
+  /// Joins the processes that torchrun, mpirun or srun started (dist/launch.h); null when this is the only one. Throws
+  /// UsageError for a --dist-timeout without others, Error when they do not come.
+  std::unique_ptr<Collective> join(const OptionTable& table) const;
   /// A run that writes to `out`; with --json its metrics go to standard output too. `identity` as in
   /// TrainingRunOptions, to which the settings that all runs have are added.
   TrainingRunOptions run_options(const CommonOptions& common, const std::filesystem::path& out, int64_t context,

@@ -92,6 +92,11 @@ TrainWindows::Window TrainWindows::next() {
   return {at(ids_), at(starts_)};
 }
 
+void TrainWindows::skip(int64_t count) {
+  require(count >= 0, "{} windows cannot be skipped", count);
+  position_ += count;
+}
+
 nlohmann::json TrainWindows::state() const {
   return {{"position", position_},
           {"length", length_},

@@ -55,6 +55,8 @@ class TrainWindows {
   int64_t position() const { return position_; }
   int64_t epoch() const { return position_ / windows_per_epoch(); }
   Window next();
+  /// Passes over the next windows, as if they had been handed out.
+  void skip(int64_t count);
 
   /// The state to save. restore() makes next() go on exactly where it was; throws Error when the state was saved with
   /// other data, another length or seed, naming what differs.

@@ -106,6 +106,20 @@ TEST(TrainWindows, EveryEpochHoldsEveryWindowOnceInAnotherOrder) {
   EXPECT_NE(TrainWindows(documents, 10, 2, "books").next().ids, TrainWindows(documents, 10, 1, "books").next().ids);
 }
 
+TEST(TrainWindows, SkippedWindowsAreThoseThatWouldHaveCome) {
+  const std::vector<Document> documents = {counting(0, 85)};
+  TrainWindows all(documents, 10, 3, "books"), some(documents, 10, 3, "books");
+  std::vector<std::vector<int32_t>> expected;
+  for (int i = 0; i < 21; ++i) expected.push_back(all.next().ids);
+  for (int i = 1; i < 21; i += 3) {
+    some.skip(1);
+    EXPECT_EQ(some.next().ids, expected[i]);
+    some.skip(1);
+  }
+  EXPECT_EQ(some.position(), 21);
+  EXPECT_THROW(some.skip(-1), Error);
+}
+
 TEST(TrainWindows, OrderIsFixedByTheSeed) {
   const std::vector<Document> documents = {counting(0, 80)};
   TrainWindows windows(documents, 10, 7, "books");

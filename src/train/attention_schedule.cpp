@@ -44,6 +44,16 @@ void RefittedAttention::fit(int64_t step) {
   focus_ =
       std::make_unique<FocusAttention>(std::make_shared<const Router>(options.distillation.routing, trainer.routers()));
   fitted_at_ = step;
+  if (options_.processes != nullptr) {
+    NamedTensors shared;
+    for (const auto& [name, tensor] : state()) {
+      at::Tensor copy = tensor.detach().clone(at::MemoryFormat::Contiguous);
+      if (options_.processes->rank() != 0) copy.zero_();
+      options_.processes->all_reduce(copy);
+      shared.emplace_back(name, copy);
+    }
+    load_state(shared);
+  }
   log_info("step {}: routers trained on {} windows, relative error of the blocks {:.3f}", step, options.steps, loss);
 }
 

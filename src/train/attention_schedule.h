@@ -13,6 +13,7 @@
 #include "attention/methods/focus_attention.h"
 #include "attention/methods/full.h"
 #include "data/token_windows.h"
+#include "dist/collective.h"
 #include "models/model.h"
 #include "train/centroid_trainer.h"
 
@@ -53,6 +54,9 @@ class RefittedAttention : public AttentionSchedule {
     int64_t dense_steps = 0;  ///< Updates under full attention.
     int64_t refit_every = 1;  ///< Updates from one training of the routers to the next.
     int64_t context = 0;      ///< Tokens a window of theirs.
+    /// Processes that train together; each trains the routers, on the same windows, and all take those of rank 0, since
+    /// machines may round differently. Null: this one alone.
+    Collective* processes = nullptr;
   };
 
   /// `documents` must outlive this.

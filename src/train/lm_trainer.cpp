@@ -5,11 +5,11 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "attention/methods/list_attention.h"
 #include "base/error.h"
+#include "train/data_parallel.h"
 #include "train/lm_loss.h"
 #include "weights/dtype.h"
 
@@ -144,6 +144,7 @@ StepResult LmTrainer::train_step(const std::function<void(const std::string&)>& 
     batches.push_back(next_batch());
     count += predicted(batches.back().targets);
   }
+  count = sum_over(options_.processes, count);
   require(count > 0, "no token is predicted in the windows of step {}", step_ + 1);
   const at::AutoGradMode with_grad(true);
   AttentionMethod& method = attention_.at_step(step_);
@@ -157,15 +158,19 @@ StepResult LmTrainer::train_step(const std::function<void(const std::string&)>& 
     result.loss += options_.activation_checkpointing ? accumulate_by_block(method, batch, count)
                                                      : accumulate(method, batch, count);
   }
-  require(std::isfinite(result.loss), "the loss is not finite; a lower --learning-rate may help");
+  result.loss = joint_loss(options_.processes, result.loss);
+  sum_gradients(options_.processes, trained_);
   result.learning_rate =
       options_.learning_rate * lr_factor(options_.scheduler, step_, options_.steps, options_.warmup_steps);
   result.grad_norm = optimizer_.step(result.learning_rate, options_.max_grad_norm);
   result.step = ++step_;
   result.stage = options_.stage;
   const PairCount pairs = method.pairs();
-  result.pairs_kept = pairs.causal > 0 ? static_cast<double>(pairs.kept) / static_cast<double>(pairs.causal) : 1.0;
-  if (lists != nullptr) result.dominance = lists->dominance().largest();
+  const int64_t kept = sum_over(options_.processes, pairs.kept), causal = sum_over(options_.processes, pairs.causal);
+  result.pairs_kept = causal > 0 ? static_cast<double>(kept) / static_cast<double>(causal) : 1.0;
+  const std::vector<double> dominances =
+      gather_from(options_.processes, lists != nullptr ? lists->dominance().largest() : 0.0);
+  result.dominance = *std::max_element(dominances.begin(), dominances.end());
   return result;
 }
 

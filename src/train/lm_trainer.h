@@ -11,6 +11,7 @@
 
 #include "attention/method.h"
 #include "data/token_windows.h"
+#include "dist/collective.h"
 #include "models/model.h"
 #include "train/attention_schedule.h"
 #include "train/model_optimizer.h"
@@ -34,12 +35,15 @@ struct LmTrainingOptions {
   bool activation_checkpointing = false;
   /// Type in which matrix products are computed (ATen's autocast); weights and their updates stay as they are.
   std::optional<at::ScalarType> autocast = {};
+  /// Processes that make each step together, every one with its own windows of the same number; null: this one alone.
+  Collective* processes = nullptr;
 };
 
 /// Trains weights of a model (all of them, or low-rank updates) under the attention that a schedule gives. The loss of
 /// a step is the mean over all predicted tokens of all its windows, whatever pass they are in: windows with more
 /// documents predict fewer tokens and weigh less. Under a sparse method the cost of attention follows the pairs it
-/// keeps, forward and backward.
+/// keeps, forward and backward. With several processes the mean is over the windows of all, and their weights stay
+/// equal bit for bit.
 class LmTrainer : public Trainer {
  public:
   using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;

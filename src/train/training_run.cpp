@@ -42,10 +42,21 @@ nlohmann::json metrics_line(const StepResult& step, int64_t tokens, double token
           {"layer_loss", step.layer_loss}};
 }
 
+/// Throws Error on all processes when one of them has other data, another model or other settings.
+void check_same_run(Collective* processes, const nlohmann::json& identity, const TrainWindows& windows) {
+  if (processes == nullptr) return;
+  for (const auto& [name, value] : identity.items()) require_same(processes, name, value.dump());
+  const nlohmann::json data = windows.state();
+  for (const auto& [name, value] : data.items()) require_same(processes, "the data's " + name, value.dump());
+}
+
 }  // namespace
 
 TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& options, TrainWindows& windows) {
   const auto start = std::chrono::steady_clock::now();
+  Collective* const processes = options.processes;
+  const bool writes = processes == nullptr || processes->rank() == 0;
+  check_same_run(processes, options.identity, windows);
   const auto tokens = [&] { return windows.position() * windows.length(); };
   std::optional<fs::path> last_saved;
   if (options.resume) {
@@ -60,7 +71,9 @@ TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& optio
       log_info("no checkpoint in {}: starting from the beginning", options.out.string());
     }
   }
+  require_same(processes, "the step to go on from", std::to_string(trainer.step()));
   const auto save = [&] {
+    if (!writes) return;
     Checkpoint checkpoint;
     checkpoint.step = trainer.step();
     checkpoint.state = {{"identity", options.identity}, {"data", windows.state()}, {"tokens", tokens()}};
@@ -69,9 +82,10 @@ TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& optio
     last_saved = options.out / fmt::format("checkpoint-{}", trainer.step());
   };
 
-  MetricsLog metrics(options.out / "metrics.jsonl", trainer.step());
+  std::optional<MetricsLog> metrics;
+  if (writes) metrics.emplace(options.out / "metrics.jsonl", trainer.step());
   TrainingRunResult result;
-  result.best_eval_loss = metrics.smallest("eval_loss");
+  if (metrics) result.best_eval_loss = metrics->smallest("eval_loss");
   /// Measures the loss on other text and tells whether it is the best so far.
   const auto evaluate = [&] {
     result.eval_loss = options.evaluate();
@@ -83,7 +97,7 @@ TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& optio
   const InterruptGuard guard;
   const int64_t tokens_before = tokens();
   try {
-    while (!trainer.done() && !interrupted()) {
+    while (!trainer.done() && !any_process(processes, interrupted())) {
       const StepResult step = trainer.train_step([&](const std::string& what) { progress.note(what); });
       result.last_loss = step.loss;
       nlohmann::json line =
@@ -91,9 +105,9 @@ TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& optio
       const bool due = trainer.done() || (options.eval_every > 0 && trainer.step() % options.eval_every == 0);
       const bool best = options.evaluate && due && evaluate();
       if (options.evaluate && due) line["eval_loss"] = *result.eval_loss;
-      if (best && options.on_best) options.on_best();
-      metrics.write(line);
-      if (options.on_metrics) options.on_metrics(line);
+      if (best && options.on_best && writes) options.on_best();
+      if (metrics) metrics->write(line);
+      if (options.on_metrics && writes) options.on_metrics(line);
       progress.note(fmt::format("{} loss {:.4f}, pairs {:.1f}%", step.stage, step.loss, 100 * step.pairs_kept));
       progress.set(trainer.step());
       if (options.save_every > 0 && trainer.step() % options.save_every == 0 && !trainer.done()) save();

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "data/token_windows.h"
+#include "dist/collective.h"
 #include "train/trainer.h"
 
 namespace focus {
@@ -23,6 +24,9 @@ struct TrainingRunOptions {
   std::function<double()> evaluate;  ///< Loss on other text; measured every `eval_every` steps and at the end.
   int64_t eval_every = 0;            ///< 0: at the end only.
   std::function<void()> on_best;     ///< Called after a measurement below all before it, those of resumed runs too.
+  /// Processes that train together; null: this one alone. All read checkpoints and call `evaluate`, rank 0 alone writes
+  /// (metrics, checkpoints, `on_metrics`, `on_best`), and a signal to any of them stops all after the same step.
+  Collective* processes = nullptr;
 };
 
 struct TrainingRunResult {
@@ -38,7 +42,8 @@ struct TrainingRunResult {
 /// Trains until all steps are done or a signal comes (base/interrupt.h). metrics.jsonl holds one object a step
 /// (with `eval_loss` where that was measured); on resuming it is cut back to the checkpoint's step. When a step fails
 /// (loss not finite, out of memory) the last checkpoint stays, and the Error names it. Throws Error if a checkpoint
-/// belongs to a run with other settings, naming the first that differs. `windows` is where the trainer takes its
+/// belongs to a run with other settings, naming the first that differs, or if the processes differ in data or settings,
+/// naming the rank. `windows` is where the trainer takes its
 /// windows from.
 TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& options, TrainWindows& windows);
 

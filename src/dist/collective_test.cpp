@@ -1,0 +1,156 @@
+#include "dist/collective.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <functional>
+#include <thread>
+
+#include "base/error.h"
+#include "dist/socket_collective.h"
+
+namespace focus {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Processes as threads, joined by socket pairs. Gives the Error of each, "" for none.
+std::vector<std::string> run(int64_t size, milliseconds timeout, const std::function<void(SocketCollective&)>& work) {
+  std::vector<std::vector<Socket>> peers(size);
+  for (auto& row : peers) row.resize(size);
+  for (int64_t a = 0; a < size; ++a) {
+    for (int64_t b = a + 1; b < size; ++b) {
+      std::array<int, 2> pair{};
+      EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair.data()), 0);
+      peers[a][b] = Socket(pair[0]);
+      peers[b][a] = Socket(pair[1]);
+    }
+  }
+  std::vector<std::string> errors(size);
+  std::vector<std::thread> threads;
+  for (int64_t r = 0; r < size; ++r) {
+    threads.emplace_back([&, r] {
+      try {
+        SocketCollective processes(r, std::move(peers[r]), timeout);
+        work(processes);
+      } catch (const Error& e) {
+        errors[r] = e.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+const std::vector<std::string> kNoErrors3 = {"", "", ""};
+
+TEST(Collective, SumsOfAnySizeAreTheSameOnAll) {
+  for (const int64_t n : {0, 1, 2, 5, 1000, 300'001}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kLong}) {
+      std::vector<at::Tensor> got(3);
+      const auto value = [&](int64_t rank) { return ((at::arange(n) * 7 + rank * 3) % 11).to(dtype); };
+      EXPECT_EQ(run(3, milliseconds(20'000),
+                    [&](SocketCollective& processes) {
+                      got[processes.rank()] = value(processes.rank());
+                      processes.all_reduce(got[processes.rank()]);
+                    }),
+                kNoErrors3);
+      for (const at::Tensor& tensor : got) EXPECT_TRUE(at::equal(tensor, value(0) + value(1) + value(2))) << n;
+    }
+  }
+}
+
+TEST(Collective, EveryTextArrives) {
+  EXPECT_EQ(run(3, milliseconds(20'000),
+                [](SocketCollective& processes) {
+                  const std::vector<std::string> texts = {"", "one", std::string(100'000, 'x')};
+                  EXPECT_EQ(processes.all_gather(texts[processes.rank()]), texts);
+                  EXPECT_TRUE(any_process(&processes, processes.rank() == 2));
+                  EXPECT_FALSE(any_process(&processes, false));
+                }),
+            kNoErrors3);
+}
+
+TEST(Collective, ADeadProcessIsNamedByAll) {
+  const auto errors = run(3, milliseconds(20'000), [](SocketCollective& processes) {
+    if (processes.rank() == 1) return;
+    at::Tensor sum = at::ones({200'000});
+    processes.all_reduce(sum);
+  });
+  EXPECT_NE(errors[0].find("rank 1 is gone"), std::string::npos) << errors[0];
+  EXPECT_EQ(errors[1], "");
+  EXPECT_NE(errors[2].find("rank 1 is gone"), std::string::npos) << errors[2];
+}
+
+TEST(Collective, ASilentProcessIsNamedWithinTheTimeout) {
+  const auto start = Clock::now();
+  const auto errors = run(3, milliseconds(300), [](SocketCollective& processes) {
+    if (processes.rank() == 2) std::this_thread::sleep_for(milliseconds(1500));
+    any_process(&processes, false);
+  });
+  EXPECT_LT(Clock::now() - start, milliseconds(8000));
+  for (int r = 0; r < 2; ++r) EXPECT_NE(errors[r].find("rank 2 did not answer"), std::string::npos) << errors[r];
+  EXPECT_NE(errors[2], "");
+}
+
+TEST(Collective, TheReasonOfOneReachesAll) {
+  const auto errors = run(3, milliseconds(20'000), [](SocketCollective& processes) {
+    if (processes.rank() == 1) {
+      processes.abort("rank 1: the disk is full");
+      fail("the disk is full");
+    }
+    at::Tensor sum = at::ones({200'000});
+    processes.all_reduce(sum);
+  });
+  EXPECT_EQ(errors,
+            (std::vector<std::string>{"rank 1: the disk is full", "the disk is full", "rank 1: the disk is full"}));
+}
+
+TEST(Collective, DifferentSizesAndTextsAreErrorsWithTheRank) {
+  const auto sizes = run(2, milliseconds(20'000), [](SocketCollective& processes) {
+    at::Tensor sum = at::ones({10 + processes.rank()});
+    processes.all_reduce(sum);
+  });
+  EXPECT_TRUE(sizes[0].find("rank 1 sends 44 bytes") != std::string::npos ||
+              sizes[0].find("rank 0 sends 40 bytes") != std::string::npos)
+      << sizes[0];
+  EXPECT_NE(sizes[1], "");
+  const auto texts = run(3, milliseconds(20'000), [](SocketCollective& processes) {
+    require_same(&processes, "tokens", processes.rank() == 2 ? "5" : "7");
+  });
+  for (const std::string& error : texts) EXPECT_EQ(error, "rank 2 differs from rank 0 in tokens: 5, not 7");
+}
+
+TEST(Collective, ProcessesMeetAtThePort) {
+  int64_t port = 0;
+  { const Socket free = listen_on("127.0.0.1", port); }
+  std::vector<std::thread> threads;
+  std::vector<double> sums(3);
+  for (int64_t r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] {
+      const Launch launch{.rank = r, .size = 3, .master_port = port};
+      const auto processes = join_processes(launch, milliseconds(20'000));
+      at::Tensor sum = at::full({3}, static_cast<double>(r + 1), at::kDouble);
+      processes->all_reduce(sum);
+      sums[r] = sum[2].item<double>();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(sums, (std::vector<double>{6, 6, 6}));
+}
+
+TEST(Collective, WhoDoesNotComeIsNamed) {
+  int64_t port = 0;
+  { const Socket free = listen_on("127.0.0.1", port); }
+  try {
+    join_processes({.rank = 0, .size = 2, .master_port = port}, milliseconds(500));
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("rank 1 of 2 processes did not start within 0.5 s"), std::string::npos)
+        << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace focus
