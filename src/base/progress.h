@@ -22,6 +22,7 @@ class Progress {
 
   void advance(int64_t units = 1) { set(done_ + units); }
   void set(int64_t done);
+  int64_t done() const { return done_; }
   /// Free text at the end of the line, such as "loss 2.31".
   void note(std::string text) { note_ = std::move(text); }
   double seconds() const;

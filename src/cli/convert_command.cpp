@@ -1,7 +1,11 @@
 #include "cli/convert_command.h"
 
+#include <initializer_list>
+
 #include "base/error.h"
 #include "base/python_script.h"
+#include "cli/output.h"
+#include "cli/tokenize.h"
 
 namespace focus {
 
@@ -13,19 +17,33 @@ class ConvertCommand : public Command {
  public:
   void declare(OptionTable& table) override {
     table.section("Conversion");
-    table.add_positional("source", &source_, "a GGUF file, or a folder with pytorch_model.bin").required();
-    table.add_positional("out", &out_, "the Hugging Face folder to make").required();
-    table.add("tokenizer", &tokenizer_, "tokenizer.json (or its folder) for a GGUF file")
+    table.add_positional("source", &source_, "a GGUF file, or a folder with pytorch_model.bin; or texts").required();
+    table.add_positional("out", &out_, "the Hugging Face folder to make; or that of the shards").required();
+    table.add("tokenizer", &tokenizer_, "tokenizer.json (or its folder) for a GGUF file, or to tokenize with")
         .value_name("FILE|DIR")
-        .default_text("made from the file's metadata by transformers");
+        .default_text("made from a GGUF file's metadata by transformers");
     table.add("dtype", &dtype_, "type of the weights")
         .one_of({"float32", "bfloat16", "float16"})
         .default_text("bfloat16 for GGUF, else as stored");
     table.add("shard-gb", &shard_gb_, "largest file of weights, in units of 10^9 bytes").above(0);
+    table.section("Tokenizing");
+    table.add("tokenize", &tokenize_, "write the tokens of texts in shards, which --data takes instead of the texts");
+    table.add("shard-tokens", &shard_tokens_, "tokens a shard, about").at_least(1);
+    table.add("keep-line-wraps", &keep_line_wraps_, "keep single line breaks of .txt files");
     common_.declare(table, 0);
   }
 
-  int run(const RunContext& /*run*/) override {
+  int run(const RunContext& run) override {
+    const auto refuse = [&](std::initializer_list<const char*> flags, const char* where) {
+      for (const char* flag : flags) {
+        if (run.options.changed(flag)) fail_usage("--{} has no meaning {}", flag, where);
+      }
+    };
+    if (tokenize_) {
+      refuse({"dtype", "shard-gb"}, "with --tokenize");
+      return tokenize(run.threads);
+    }
+    refuse({"shard-tokens", "keep-line-wraps"}, "without --tokenize");
     std::vector<std::string> command = python_command(find_script("convert.py"));
     command.insert(command.end(), {"--shard-gb", fmt::format("{}", shard_gb_)});
     if (tokenizer_) command.insert(command.end(), {"--tokenizer", tokenizer_->string()});
@@ -38,11 +56,32 @@ class ConvertCommand : public Command {
   }
 
  private:
+  int tokenize(int64_t workers) const {
+    if (!tokenizer_) fail_usage("--tokenize needs --tokenizer: a model's folder or its tokenizer.json");
+    const nlohmann::json summary = tokenize_to_shards({.source = source_,
+                                                       .tokenizer = *tokenizer_,
+                                                       .out = out_,
+                                                       .shard_tokens = shard_tokens_,
+                                                       .workers = workers,
+                                                       .keep_line_wraps = keep_line_wraps_});
+    if (common_.json) {
+      write_json_line(summary);
+    } else {
+      write_output(fmt::format("{}: {} tokens of {} documents in {} shard(s), {:.0f} s\n", out_.string(),
+                               summary["tokens"].get<int64_t>(), summary["documents"].get<int64_t>(),
+                               summary["shards"].get<int64_t>(), summary["seconds"].get<double>()));
+    }
+    return 0;
+  }
+
   fs::path source_;
   fs::path out_;
   std::optional<fs::path> tokenizer_;
   std::optional<std::string> dtype_;
   double shard_gb_ = 2;
+  bool tokenize_ = false;
+  int64_t shard_tokens_ = TokenizeOptions{}.shard_tokens;
+  bool keep_line_wraps_ = false;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/device.h"
 #include "data/text_source.h"
+#include "data/token_shards.h"
 #include "models/lora.h"
 #include "models/rope_scaling.h"
 
@@ -119,7 +120,24 @@ std::unique_ptr<AttentionMethod> open_method(const Session& session, const Commo
   return make_method(options.method, method);
 }
 
+std::shared_ptr<const TokenSource> read_tokens(const Tokenizer& tokenizer, const CommonOptions& common) {
+  if (!TokenShards::is_shards(common.data)) return std::make_shared<MemoryTokens>(read_documents(tokenizer, common));
+  if (common.keep_line_wraps) fail_usage("--keep-line-wraps: {} holds tokens already", common.data.string());
+  const auto shards = TokenShards::open(common.data);
+  require(shards->format().tokenizer_hash == tokenizer_hash(common.model),
+          "{}: made with another tokenizer than {} has", common.data.string(), common.model.string());
+  log_info("{}: {} shard(s), {} document(s), {} tokens", common.data.string(), shards->shards(), shards->documents(),
+           shards->tokens());
+  return shards;
+}
+
 std::vector<Document> read_documents(const Tokenizer& tokenizer, const CommonOptions& common) {
+  if (TokenShards::is_shards(common.data)) {
+    const auto source = read_tokens(tokenizer, common);
+    std::vector<Document> documents;
+    for (int64_t d = 0; d < source->documents(); ++d) documents.push_back(source->document(d, source->length(d)));
+    return documents;
+  }
   const TextCorpus corpus = read_texts(common.data, {.keep_line_wraps = common.keep_line_wraps});
   std::vector<Document> documents;
   int64_t tokens = 0;

@@ -46,8 +46,11 @@ std::unique_ptr<AttentionMethod> open_method(const Session& session, const Commo
 std::shared_ptr<const Router> open_router(const Session& session, const std::filesystem::path& adapter, bool force,
                                           const AttentionOptions& options, const OptionTable& table);
 
-/// The text of --data as tokens, one entry a document, each with the special tokens that the tokenizer puts around a
-/// text. `what_was_read` gets a line for the log.
+/// What --data names as tokens: texts, each with the special tokens that the tokenizer puts around a text, or a folder
+/// of shards, which stay on the disk. Throws Error when the shards were made with another tokenizer.
+std::shared_ptr<const TokenSource> read_tokens(const Tokenizer& tokenizer, const CommonOptions& common);
+
+/// The same in memory, one entry a document.
 std::vector<Document> read_documents(const Tokenizer& tokenizer, const CommonOptions& common);
 
 /// kept / causal, 1 when nothing was counted.

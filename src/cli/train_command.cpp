@@ -88,22 +88,22 @@ class TrainCommand : public Command {
     if (writes) prepare_output_folder(*common_.out, "--out");
     const SessionStart start = flags_.what == "scratch" ? SessionStart::kRandomWeights : SessionStart::kStoredWeights;
     Session session = open_session(common_, run.device, start);
-    const std::vector<Document> documents = read_documents(session.tokenizer, common_);
+    const std::shared_ptr<const TokenSource> text = read_tokens(session.tokenizer, common_);
     if (writes) write_file_atomically(*common_.out / "run.toml", table.record_toml());
     if (!trains_weights) {
-      const auto summary = routers_.run(session, documents, common_, router_flags_, *common_.out);
+      const auto summary = routers_.run(session, text, common_, router_flags_, *common_.out);
       return summary ? report(*summary, RouterTraining::describe(*summary)) : 1;
     }
     const auto train_weights = [&](AttentionSchedule& attention) {
-      const auto summary = weights_.run(session, attention, documents, common_, flags_, *common_.out, processes);
+      const auto summary = weights_.run(session, attention, text, common_, flags_, *common_.out, processes);
       if (summary && !writes) return 0;
       return summary ? report(*summary, WeightTraining::describe(*summary)) : 1;
     };
     if (trains_routers && flags_.what == "scratch") {
-      RefittedAttention attention(*session.model, documents, refit_options(*session.model, processes));
+      RefittedAttention attention(*session.model, text, refit_options(*session.model, processes));
       return train_weights(attention);
     }
-    if (trains_routers && !train_centroids(session, documents)) return 1;
+    if (trains_routers && !train_centroids(session, text)) return 1;
     if (trains_routers) attention_.method = "focus";
     const std::unique_ptr<AttentionMethod> method = open_method(session, common_, attention_, table);
     FixedAttention attention(*method);
@@ -153,11 +153,11 @@ class TrainCommand : public Command {
   }
 
   /// Phase one, unless it is done; sets --adapter to what it made.
-  bool train_centroids(const Session& session, const std::vector<Document>& documents) {
+  bool train_centroids(const Session& session, const std::shared_ptr<const TokenSource>& text) {
     const std::filesystem::path folder = *common_.out / "centroids";
     prepare_output_folder(folder, "--out");
     if (!flags_.resume || !std::filesystem::exists(folder / "adapter")) {
-      const auto summary = routers_.run(session, documents, common_, router_flags_, folder);
+      const auto summary = routers_.run(session, text, common_, router_flags_, folder);
       if (!summary) return false;
       log_info("{}", RouterTraining::describe(*summary));
     }
@@ -165,11 +165,11 @@ class TrainCommand : public Command {
     return true;
   }
 
-  int report(const nlohmann::json& summary, const std::string& text) const {
+  int report(const nlohmann::json& summary, const std::string& line) const {
     if (common_.json) {
       write_json_line(summary);
     } else {
-      write_output(text + "\n");
+      write_output(line + "\n");
     }
     return 0;
   }

@@ -15,6 +15,8 @@ namespace focus {
 
 namespace {
 
+// Text that the leak probe chooses its prompt from.
+constexpr int64_t kProbeDocuments = 16, kProbeTokens = 512;
 // Lists and probes are measured on far pairs: half of a window of 2048 is farther back than one of 1024 reaches. The
 // gate's backward pass goes through the whole model, whose memory grows with the window.
 constexpr int64_t kCentroidContext = 2048, kGateContext = 1024;
@@ -99,12 +101,13 @@ CentroidTrainingOptions RouterTraining::centroid_options(const ModelConfig& conf
   return options;
 }
 
-std::optional<nlohmann::json> RouterTraining::run(const Session& session, const std::vector<Document>& documents,
+std::optional<nlohmann::json> RouterTraining::run(const Session& session,
+                                                  const std::shared_ptr<const TokenSource>& text,
                                                   const CommonOptions& common, const TrainingFlags& flags,
                                                   const std::filesystem::path& out) {
   const int64_t context = flags.context_for(*session.model, has_objective("lm-gate") ? kGateContext : kCentroidContext);
   training_.layers = choose_layers(session.model->config());
-  TrainWindows windows(documents, context, static_cast<uint64_t>(common.seed), common.data.string());
+  TrainWindows windows(text, context, static_cast<uint64_t>(common.seed), common.data.string());
   const std::unique_ptr<Trainer> trainer = make_trainer(*session.model, [&] { return windows.next(); });
   const TrainingRunResult result =
       run_training(*trainer, flags.run_options(common, out, context, identity(*session.model)), windows);
@@ -112,7 +115,7 @@ std::optional<nlohmann::json> RouterTraining::run(const Session& session, const 
     log_warning("interrupted at step {} of {}; go on with --resume", result.steps, training_.steps);
     return std::nullopt;
   }
-  return finish(session, documents, common, out, result);
+  return finish(session, *text, common, out, result);
 }
 
 /// The layers of --layers, or all that have pairs to choose from.
@@ -190,13 +193,13 @@ nlohmann::json RouterTraining::identity(const CausalLM& model) const {
   return settings;
 }
 
-nlohmann::json RouterTraining::finish(const Session& session, const std::vector<Document>& documents,
-                                      const CommonOptions& common, const std::filesystem::path& out,
-                                      const TrainingRunResult& result) const {
+nlohmann::json RouterTraining::finish(const Session& session, const TokenSource& text, const CommonOptions& common,
+                                      const std::filesystem::path& out, const TrainingRunResult& result) const {
   const double dominance = *std::max_element(result.largest_shares.begin(), result.largest_shares.end());
   const auto router = std::make_shared<const Router>(training_.distillation.routing, result.routers);
   FocusAttention method(router);
-  const LeakProbeResult leak = probe_leak(*session.model, method, documents, static_cast<uint64_t>(common.seed));
+  const LeakProbeResult leak = probe_leak(*session.model, method, sample_documents(text, kProbeDocuments, kProbeTokens),
+                                          static_cast<uint64_t>(common.seed));
   require(!leak.leaks(), "the trained router lets later tokens change earlier logits by {:.3g}: no adapter is written",
           leak.max_abs_diff);
   Adapter adapter;

@@ -27,7 +27,7 @@ class RouterTraining {
   /// The settings for a model, as resolved.
   CentroidTrainingOptions centroid_options(const ModelConfig& config) const;
   /// Trains and writes `out`/adapter. Returns the summary; nothing when interrupted, with a checkpoint saved.
-  std::optional<nlohmann::json> run(const Session& session, const std::vector<Document>& documents,
+  std::optional<nlohmann::json> run(const Session& session, const std::shared_ptr<const TokenSource>& text,
                                     const CommonOptions& common, const TrainingFlags& flags,
                                     const std::filesystem::path& out);
   /// What `summary` says, in a line.
@@ -39,7 +39,7 @@ class RouterTraining {
   std::vector<int64_t> choose_layers(const ModelConfig& config) const;
   std::unique_ptr<Trainer> make_trainer(const CausalLM& model, std::function<TrainWindows::Window()> next_window) const;
   nlohmann::json identity(const CausalLM& model) const;
-  nlohmann::json finish(const Session& session, const std::vector<Document>& documents, const CommonOptions& common,
+  nlohmann::json finish(const Session& session, const TokenSource& text, const CommonOptions& common,
                         const std::filesystem::path& out, const TrainingRunResult& result) const;
 
   CentroidTrainingOptions training_;  // What both ways of training know is read from here.

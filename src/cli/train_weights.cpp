@@ -112,15 +112,15 @@ struct WeightTraining::Evaluation {
 };
 
 std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionSchedule& attention,
-                                                  const std::vector<Document>& documents, const CommonOptions& common,
-                                                  const TrainingFlags& flags, const std::filesystem::path& out,
-                                                  Collective* processes) {
+                                                  const std::shared_ptr<const TokenSource>& text,
+                                                  const CommonOptions& common, const TrainingFlags& flags,
+                                                  const std::filesystem::path& out, Collective* processes) {
   CausalLM& model = *session.model;
   const int64_t context = flags.context_for(model, kWeightsContext);
   TrainingRunOptions options = flags.run_options(common, out, context, {});
   options.identity.update(identity(model, attention.current().name(), processes ? processes->size() : 1));
   options.processes = training_.processes = processes;
-  TrainWindows windows(documents, context, static_cast<uint64_t>(common.seed), common.data.string());
+  TrainWindows windows(text, context, static_cast<uint64_t>(common.seed), common.data.string());
   Evaluation evaluation;
   if (eval_data_) {
     CommonOptions read = common;

@@ -31,7 +31,7 @@ class WeightTraining {
   /// well. `processes` train together (null: this one alone) and rank 0 writes. Returns the summary; nothing when
   /// interrupted, with a checkpoint saved.
   std::optional<nlohmann::json> run(Session& session, AttentionSchedule& attention,
-                                    const std::vector<Document>& documents, const CommonOptions& common,
+                                    const std::shared_ptr<const TokenSource>& text, const CommonOptions& common,
                                     const TrainingFlags& flags, const std::filesystem::path& out,
                                     Collective* processes);
   static std::string describe(const nlohmann::json& summary);

@@ -74,47 +74,6 @@ void add_document(TextCorpus& corpus, std::string document) {
   corpus.documents.push_back(std::move(document));
 }
 
-void read_one(const fs::path& file, const TextOptions& options, TextCorpus& corpus) {
-  const std::string raw = read_text_or_gzip(file);
-  if (raw.empty()) fail("{}: the file is empty, expected text", file.string());
-  const size_t before = corpus.documents.size();
-  std::string text = repair_utf8(raw, corpus.invalid_utf8);
-  if (text.compare(0, kByteOrderMark.size(), kByteOrderMark) == 0) text.erase(0, kByteOrderMark.size());
-  if (kind_of(file) == Kind::kText) {
-    text = with_plain_line_ends(text);
-    add_document(corpus, options.keep_line_wraps ? std::move(text) : unwrap_lines(text));
-  } else {
-    for_each_line(text, [&](std::string_view line, int64_t number) {
-      if (is_blank(line)) {
-        ++corpus.blank_skipped;
-      } else {
-        add_document(corpus, text_of_json_line(file, number, std::string(line)));
-      }
-    });
-  }
-  if (corpus.documents.size() == before) fail("{}: no text in it but white space", file.string());
-  corpus.files.push_back(file);
-}
-
-std::vector<fs::path> list_files(const fs::path& path) {
-  if (!fs::exists(path)) fail("cannot read {}: No such file or directory", path.string());
-  if (!fs::is_directory(path)) {
-    if (kind_of(path) == Kind::kOther) {
-      fail("{}: expected a name that ends in .txt, .jsonl, .txt.gz or .jsonl.gz", path.string());
-    }
-    return {path};
-  }
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (fs::recursive_directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->is_regular_file() && kind_of(entry->path()) != Kind::kOther) files.push_back(entry->path());
-  }
-  if (error) fail("cannot read {}: {}", path.string(), error.message());
-  if (files.empty()) fail("{}: no .txt, .jsonl, .txt.gz or .jsonl.gz file in this folder", path.string());
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 /// Length of the valid character at the front of `text` (0 if none) and, in `part`, that of the longest piece that
 /// could begin one (at least 1). Bounds of the second byte by Unicode's table 3-7: no overlong forms, surrogates or >
 /// U+10FFFF.
@@ -180,15 +139,60 @@ std::string unwrap_lines(std::string_view text) {
   return out;
 }
 
-TextCorpus read_texts(const fs::path& file_or_folder, const TextOptions& options) {
-  TextCorpus corpus;
-  for (const fs::path& file : list_files(file_or_folder)) read_one(file, options, corpus);
+void read_text_file(const fs::path& file, const TextOptions& options, TextCorpus& corpus) {
+  const std::string raw = read_text_or_gzip(file);
+  if (raw.empty()) fail("{}: the file is empty, expected text", file.string());
+  const size_t before = corpus.documents.size();
+  std::string text = repair_utf8(raw, corpus.invalid_utf8);
+  if (text.compare(0, kByteOrderMark.size(), kByteOrderMark) == 0) text.erase(0, kByteOrderMark.size());
+  if (kind_of(file) == Kind::kText) {
+    text = with_plain_line_ends(text);
+    add_document(corpus, options.keep_line_wraps ? std::move(text) : unwrap_lines(text));
+  } else {
+    for_each_line(text, [&](std::string_view line, int64_t number) {
+      if (is_blank(line)) {
+        ++corpus.blank_skipped;
+      } else {
+        add_document(corpus, text_of_json_line(file, number, std::string(line)));
+      }
+    });
+  }
+  if (corpus.documents.size() == before) fail("{}: no text in it but white space", file.string());
+  corpus.files.push_back(file);
+}
+
+std::vector<fs::path> list_text_files(const fs::path& path) {
+  if (!fs::exists(path)) fail("cannot read {}: No such file or directory", path.string());
+  if (!fs::is_directory(path)) {
+    if (kind_of(path) == Kind::kOther) {
+      fail("{}: expected a name that ends in .txt, .jsonl, .txt.gz or .jsonl.gz", path.string());
+    }
+    return {path};
+  }
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->is_regular_file() && kind_of(entry->path()) != Kind::kOther) files.push_back(entry->path());
+  }
+  if (error) fail("cannot read {}: {}", path.string(), error.message());
+  if (files.empty()) fail("{}: no .txt, .jsonl, .txt.gz or .jsonl.gz file in this folder", path.string());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+void warn_about_texts(const TextCorpus& corpus, const fs::path& source) {
   if (corpus.invalid_utf8 > 0) {
-    log_warning("{}: {} invalid UTF-8 sequence(s) replaced by U+FFFD", file_or_folder.string(), corpus.invalid_utf8);
+    log_warning("{}: {} invalid UTF-8 sequence(s) replaced by U+FFFD", source.string(), corpus.invalid_utf8);
   }
   if (corpus.blank_skipped > 0) {
-    log_warning("{}: {} blank line(s) or text(s) skipped", file_or_folder.string(), corpus.blank_skipped);
+    log_warning("{}: {} blank line(s) or text(s) skipped", source.string(), corpus.blank_skipped);
   }
+}
+
+TextCorpus read_texts(const fs::path& file_or_folder, const TextOptions& options) {
+  TextCorpus corpus;
+  for (const fs::path& file : list_text_files(file_or_folder)) read_text_file(file, options, corpus);
+  warn_about_texts(corpus, file_or_folder);
   return corpus;
 }
 

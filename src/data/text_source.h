@@ -29,6 +29,15 @@ struct TextCorpus {
 /// (with its number), a file or a folder without any text.
 TextCorpus read_texts(const std::filesystem::path& file_or_folder, const TextOptions& options = {});
 
+/// The files that read_texts reads, in that order. Throws Error as it does.
+std::vector<std::filesystem::path> list_text_files(const std::filesystem::path& file_or_folder);
+
+/// Adds the texts of one of them to `corpus`, without warnings. Throws Error as read_texts does.
+void read_text_file(const std::filesystem::path& file, const TextOptions& options, TextCorpus& corpus);
+
+/// The warnings of read_texts about what was read; `source` names it.
+void warn_about_texts(const TextCorpus& corpus, const std::filesystem::path& source);
+
 /// Joins the lines inside every paragraph of a hard-wrapped text by one space; two or more line breaks (blank lines
 /// between, which may hold spaces) become exactly two; white space around lines, indentation included, goes. Books come
 /// wrapped at some 70 columns, text on the web does not: a model trained on the latter is surprised by every wrap.

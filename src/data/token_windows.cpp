@@ -10,11 +10,6 @@ namespace focus {
 
 namespace {
 
-/// FNV-1a over the values.
-uint64_t hash(std::span<const int32_t> values, uint64_t state) {
-  for (const int32_t value : values) state = (state ^ static_cast<uint32_t>(value)) * 0x100000001B3u;
-  return state;
-}
 
 int64_t size_of(const Document& document) {
   return static_cast<int64_t>(document.size());
@@ -22,11 +17,23 @@ int64_t size_of(const Document& document) {
 
 }  // namespace
 
-int64_t require_tokens(std::span<const Document> documents, int64_t needed, const std::string& source) {
+namespace {
+
+int64_t require_enough(int64_t total, int64_t needed, const std::string& name) {
+  if (total < needed) fail("{}: {} tokens of text, expected at least {}", name, total, needed);
+  return total;
+}
+
+}  // namespace
+
+int64_t require_tokens(const TokenSource& source, int64_t needed, const std::string& name) {
+  return require_enough(source.tokens(), needed, name);
+}
+
+int64_t require_tokens(std::span<const Document> documents, int64_t needed, const std::string& name) {
   int64_t total = 0;
   for (const Document& document : documents) total += size_of(document);
-  if (total < needed) fail("{}: {} tokens of text, expected at least {}", source, total, needed);
-  return total;
+  return require_enough(total, needed, name);
 }
 
 std::vector<EvalWindow> eval_windows(std::span<const Document> documents, int64_t context, int64_t stride) {
@@ -48,30 +55,49 @@ std::vector<EvalWindow> eval_windows(std::span<const Document> documents, int64_
   return windows;
 }
 
-TrainWindows::TrainWindows(std::span<const Document> documents, int64_t length, uint64_t seed,
-                           const std::string& source)
-    : length_(length), seed_(seed) {
+TrainWindows::TrainWindows(std::span<const Document> documents, int64_t length, uint64_t seed, const std::string& name)
+    : TrainWindows(std::make_shared<MemoryTokens>(documents), length, seed, name) {}
+
+TrainWindows::TrainWindows(std::shared_ptr<const TokenSource> source, int64_t length, uint64_t seed,
+                           const std::string& name)
+    : source_(std::move(source)), length_(length), seed_(seed), whole_before_{0}, rest_before_{0} {
   require(length >= 1, "training windows of {} tokens: expected at least 1", length);
-  require_tokens(documents, length, source);
-  std::vector<int32_t> rest_ids, rest_starts;
-  for (const Document& document : documents) {
-    const int64_t whole = size_of(document) / length * length;
-    ids_.insert(ids_.end(), document.begin(), document.begin() + whole);
-    starts_.insert(starts_.end(), static_cast<size_t>(whole), 0);
-    // Positions in rest_ids where each document's rest begins; relative to a window further below.
-    rest_starts.insert(rest_starts.end(), static_cast<size_t>(size_of(document) - whole),
-                       static_cast<int32_t>(rest_ids.size()));
-    rest_ids.insert(rest_ids.end(), document.begin() + whole, document.end());
+  require_tokens(*source_, length, name);
+  for (int64_t d = 0; d < source_->documents(); ++d) {
+    const int64_t tokens = source_->length(d);
+    whole_before_.push_back(whole_before_.back() + tokens / length);
+    rest_before_.push_back(rest_before_.back() + tokens % length);
   }
-  const int64_t packed = static_cast<int64_t>(rest_ids.size()) / length * length;
-  for (int64_t i = 0; i < packed; ++i) {
-    const int64_t window_begin = i / length * length;
-    ids_.push_back(rest_ids[static_cast<size_t>(i)]);
+  order_.resize(static_cast<size_t>(whole_before_.back() + rest_before_.back() / length));
+}
+
+TrainWindows::Window TrainWindows::window(int64_t index) const {
+  Window result;
+  result.ids.resize(static_cast<size_t>(length_));
+  result.document_start.assign(static_cast<size_t>(length_), 0);
+  /// The document that the item of this number belongs to.
+  const auto owner = [](const std::vector<int64_t>& before, int64_t item) {
+    return std::upper_bound(before.begin(), before.end(), item) - before.begin() - 1;
+  };
+  if (index < whole_before_.back()) {
+    const int64_t d = owner(whole_before_, index);
+    source_->read(d, (index - whole_before_[d]) * length_, result.ids);
+    return result;
+  }
+  // A window of rests, one after another.
+  const int64_t begin = (index - whole_before_.back()) * length_;
+  int64_t done = 0;
+  for (int64_t d = owner(rest_before_, begin); done < length_; ++d) {
+    const int64_t in_rest = begin + done - rest_before_[d];
+    const int64_t count = std::min(rest_before_[d + 1] - (begin + done), length_ - done);
+    const int64_t whole = (whole_before_[d + 1] - whole_before_[d]) * length_;
+    source_->read(d, whole + in_rest, std::span(result.ids).subspan(done, count));
     // A rest that continues from the window before starts at 0.
-    starts_.push_back(static_cast<int32_t>(std::max<int64_t>(rest_starts[static_cast<size_t>(i)] - window_begin, 0)));
+    const auto start = static_cast<int32_t>(std::max<int64_t>(rest_before_[d] - begin, 0));
+    std::fill_n(result.document_start.begin() + done, count, start);
+    done += count;
   }
-  fingerprint_ = hash(starts_, hash(ids_, 0xCBF29CE484222325u));
-  order_.resize(ids_.size() / static_cast<size_t>(length));
+  return result;
 }
 
 void TrainWindows::shuffle(int64_t epoch) {
@@ -84,12 +110,7 @@ void TrainWindows::shuffle(int64_t epoch) {
 
 TrainWindows::Window TrainWindows::next() {
   if (shuffled_epoch_ != epoch()) shuffle(epoch());
-  const int64_t begin = order_[static_cast<size_t>(position_ % windows_per_epoch())] * length_;
-  ++position_;
-  const auto at = [&](const std::vector<int32_t>& values) {
-    return std::vector<int32_t>(values.begin() + begin, values.begin() + begin + length_);
-  };
-  return {at(ids_), at(starts_)};
+  return window(order_[static_cast<size_t>(position_++ % windows_per_epoch())]);
 }
 
 void TrainWindows::skip(int64_t count) {
@@ -102,7 +123,7 @@ nlohmann::json TrainWindows::state() const {
           {"length", length_},
           {"seed", seed_},
           {"windows_per_epoch", windows_per_epoch()},
-          {"data", fmt::format("{:016x}", fingerprint_)}};
+          {"data", fmt::format("{:016x}", source_->fingerprint())}};
 }
 
 void TrainWindows::restore(const nlohmann::json& state) {

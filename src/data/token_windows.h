@@ -1,18 +1,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "data/token_source.h"
+
 namespace focus {
 
-/// One document as token ids, with its beginning-of-sequence id if the model wants one.
-using Document = std::vector<int32_t>;
-
-/// All tokens of all documents; throws Error with both numbers (naming `source`) when there are fewer than `needed`.
-int64_t require_tokens(std::span<const Document> documents, int64_t needed, const std::string& source);
+/// All tokens of all documents; throws Error with both numbers (naming `name`) when there are fewer than `needed`.
+int64_t require_tokens(const TokenSource& source, int64_t needed, const std::string& name);
+int64_t require_tokens(std::span<const Document> documents, int64_t needed, const std::string& name);
 
 /// One forward pass of a perplexity: tokens [begin, end) of a document, of which the last `scored` are predicted and
 /// counted. Row t of the logits (from 0) predicts token begin + t + 1; the scored targets are positions end - scored
@@ -45,8 +46,11 @@ class TrainWindows {
     std::vector<int32_t> document_start;  ///< For every position the first position of its document within the window.
   };
 
-  /// Throws Error with both numbers when the documents hold fewer than `length` tokens; `source` names them.
-  TrainWindows(std::span<const Document> documents, int64_t length, uint64_t seed, const std::string& source);
+  /// Tokens are read when their window is wanted; memory grows with the number of documents only. Throws Error with
+  /// both numbers when the source holds fewer than `length` tokens; `name` names it.
+  TrainWindows(std::shared_ptr<const TokenSource> source, int64_t length, uint64_t seed, const std::string& name);
+  /// The same over a copy of documents.
+  TrainWindows(std::span<const Document> documents, int64_t length, uint64_t seed, const std::string& name);
 
   /// Tokens a window.
   int64_t length() const { return length_; }
@@ -65,13 +69,14 @@ class TrainWindows {
 
  private:
   void shuffle(int64_t epoch);
+  Window window(int64_t index) const;
 
+  std::shared_ptr<const TokenSource> source_;
   int64_t length_;
   uint64_t seed_;
-  std::vector<int32_t> ids_;     // windows_per_epoch() * length_
-  std::vector<int32_t> starts_;  // the same shape
-  uint64_t fingerprint_ = 0;     // of ids_ and starts_
-  std::vector<int64_t> order_;   // of the epoch in use
+  std::vector<int64_t> whole_before_;  // Whole windows of the documents before each one, then of all.
+  std::vector<int64_t> rest_before_;   // The same of tokens left over.
+  std::vector<int64_t> order_;         // Of the epoch in use.
   int64_t shuffled_epoch_ = -1;
   int64_t position_ = 0;
 };

@@ -16,8 +16,8 @@ constexpr int64_t kSeedStride = 1'000'003;
 
 }  // namespace
 
-RefittedAttention::RefittedAttention(const CausalLM& model, const std::vector<Document>& documents, Options options)
-    : model_(model), documents_(documents), options_(std::move(options)) {
+RefittedAttention::RefittedAttention(const CausalLM& model, std::shared_ptr<const TokenSource> text, Options options)
+    : model_(model), text_(std::move(text)), options_(std::move(options)) {
   require(options_.refit_every >= 1 && options_.dense_steps >= 0,
           "routers are trained again after at least one step, not {}", options_.refit_every);
 }
@@ -36,7 +36,7 @@ AttentionMethod& RefittedAttention::current() {
 void RefittedAttention::fit(int64_t step) {
   CentroidTrainingOptions options = options_.centroids;
   options.distillation.seed += kSeedStride * (step + 1);
-  TrainWindows windows(documents_, options_.context, static_cast<uint64_t>(options.distillation.seed), "the text");
+  TrainWindows windows(text_, options_.context, static_cast<uint64_t>(options.distillation.seed), "the text");
   CentroidTrainer trainer(model_, options, [&] { return windows.next(); });
   double loss = 0;
   while (!trainer.done()) loss = trainer.train_step([](const std::string&) {}).loss;

@@ -12,7 +12,7 @@
 #include "attention/method.h"
 #include "attention/methods/focus_attention.h"
 #include "attention/methods/full.h"
-#include "data/token_windows.h"
+#include "data/token_source.h"
 #include "dist/collective.h"
 #include "models/model.h"
 #include "train/centroid_trainer.h"
@@ -59,8 +59,7 @@ class RefittedAttention : public AttentionSchedule {
     Collective* processes = nullptr;
   };
 
-  /// `documents` must outlive this.
-  RefittedAttention(const CausalLM& model, const std::vector<Document>& documents, Options options);
+  RefittedAttention(const CausalLM& model, std::shared_ptr<const TokenSource> text, Options options);
 
   AttentionMethod& at_step(int64_t step) override;
   AttentionMethod& current() override;
@@ -72,7 +71,7 @@ class RefittedAttention : public AttentionSchedule {
   void fit(int64_t step);
 
   const CausalLM& model_;
-  const std::vector<Document>& documents_;
+  std::shared_ptr<const TokenSource> text_;
   Options options_;
   FullAttention full_;
   std::unique_ptr<FocusAttention> focus_;  // Null under full attention.

@@ -37,7 +37,7 @@ struct ScratchRun {
     options.centroids.distillation.routing.window = 8;
     options.dense_steps = options.refit_every = 2;
     options.context = 64;
-    attention = std::make_unique<RefittedAttention>(*model, documents, options);
+    attention = std::make_unique<RefittedAttention>(*model, std::make_shared<MemoryTokens>(documents), options);
     windows = std::make_unique<TrainWindows>(documents, 64, 1, "test");
     trainer = std::make_unique<LmTrainer>(*model, *attention, model->parameters(),
                                           LmTrainingOptions{.steps = 6, .learning_rate = 1e-3},
