@@ -91,3 +91,45 @@ def test_refused(focus, arguments, words):
     result = focus("bench", *arguments)
     assert result.returncode == 2, result.stderr
     assert words in result.stderr and result.stdout == ""
+
+
+def test_training_full_beside_focus(focus, tmp_path):
+    trained = focus("train", *OF_STORIES, "--out", tmp_path / "run", "--context", 128, "--window", 8, "--groups", 16, "--groups-per-token", 2,
+                    "--max-steps", 2, "--list-windows", 2, "--rows", 16, "--threads", 1)
+    assert trained.returncode == 0, trained.stderr
+    flags = ["bench", "train", *OF_STORIES, "--adapter", tmp_path / "run/adapter", "--repeats", 2, "--threads", 1]
+    rows = lines(focus(*flags, "--lengths", "100,400", "--json"))
+    assert [(row["length"], row["method"]) for row in rows] == [(100, "full"), (100, "focus"), (400, "full"), (400, "focus")]
+    config = json.loads((STORIES / "config.json").read_text())
+    d, inner, kv = config["hidden_size"], config["intermediate_size"], config["hidden_size"] * config["num_key_value_heads"] // config["num_attention_heads"]
+    weights = config["vocab_size"] * d + config["num_hidden_layers"] * (2 * d * d + 2 * d * kv + 3 * d * inner)
+    for row in rows:
+        assert {"bench", "method", "model", "length", "dtype", "autocast", "activation_checkpointing", "rope_scaling", "isa", "threads", "clock",
+                "ms_median", "ms_min", "ms_max", "tokens_per_s", "pairs_kept", "gflops", "peak_gflops", "mfu", "attention_share",
+                "attention_forward_ms", "attention_backward_ms", "peak_extra_bytes", "max_error", "ratio_to", "commit", "cpu"} <= row.keys()
+        t = row["length"]
+        operations = 6 * weights * t + 12 * config["num_hidden_layers"] * d * row["pairs_kept"] * t * (t + 1) / 2
+        assert row["gflops"] == pytest.approx(1e-6 * operations / row["ms_median"])
+        assert row["mfu"] == pytest.approx(row["gflops"] / row["peak_gflops"]) and 0 < row["mfu"] < 1
+        assert row["tokens_per_s"] == pytest.approx(1e3 * t / row["ms_median"])
+        assert row["attention_forward_ms"] > 0 and row["attention_backward_ms"] > 0 and 0 < row["attention_share"] < 1
+        assert (row["pairs_kept"] == 1) == (row["method"] == "full") and row["max_error"] < 1e-3
+    checkpointed = lines(focus(*flags, "--lengths", 400, "--activation-checkpointing", "--autocast", "bfloat16", "--json"))
+    assert all(row["activation_checkpointing"] and row["autocast"] == "bfloat16" for row in checkpointed)
+    # The text form.
+    table = focus(*flags, "--lengths", 60)
+    assert table.returncode == 0 and table.stdout.splitlines()[1].split()[:2] == ["length", "method"]
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["bench", "train", "--lengths", 60], "give --model and --data"),
+    (["bench", "train", *OF_STORIES, "--lengths", 60, "--methods", "full,window"], "bench train: no method window"),
+    (["bench", "train", *OF_STORIES, "--lengths", 60, "--methods", "focus"], "needs --adapter"),
+    (["bench", "train", *OF_STORIES, "--lengths", 60, "--prefill-chunk", 5], "--prefill-chunk belongs to bench prefill|decode"),
+    (["bench", "train", *OF_STORIES, "--lengths", 60, "--dtype", "bfloat16"], "weights are trained in float32"),
+    (["bench", "prefill", *OF_STORIES, "--lengths", 60, "--autocast", "bfloat16"], "--autocast belongs to bench train"),
+    (["bench", "train", *OF_STORIES, "--lengths", 100_000], "the model's context is"),
+])
+def test_training_requests_that_do_not_fit(focus, arguments, message):
+    result = focus(*arguments)
+    assert result.returncode == 2 and message in result.stderr.splitlines()[-1], result.stderr

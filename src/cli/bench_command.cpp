@@ -32,8 +32,9 @@ class BenchCommand : public Command {
     table
         .add_positional("what", &what_,
                         "attention: the op over a whole sequence; decode: the op for one token behind a cache; with "
-                        "--model prefill: a model that reads a text, decode: one that goes on token by token")
-        .one_of({"attention", "prefill", "decode"})
+                        "--model prefill: a model that reads a text, decode: one that goes on token by token, train: "
+                        "one that is trained")
+        .one_of({"attention", "prefill", "decode", "train"})
         .required();
     AttentionBenchOptions& o = attention_;
     table.add("methods", &o.methods, "what is compared; transformers runs in a Python process beside")
@@ -77,9 +78,10 @@ class BenchCommand : public Command {
 
   int run(const RunContext& run) override {
     const bool decode = what_ == "decode";
-    if (what_ == "prefill" || (decode && model_.has_model())) return run_model(run);
+    if (what_ == "prefill" || what_ == "train" || (decode && model_.has_model())) return run_model(run);
     for (const std::string& flag : ModelBench::flags()) {
-      if (run.options.changed(flag)) fail_usage("bench {}: --{} belongs to bench prefill|decode --model", what_, flag);
+      if (run.options.changed(flag))
+        fail_usage("bench {}: --{} belongs to bench prefill|decode|train --model", what_, flag);
     }
     check_methods(decode ? decode_bench_methods() : attention_bench_methods());
     if (decode) check_decode(run.options);

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <utility>
 
 #include "attention/routing/adapter.h"
 #include "base/error.h"
@@ -50,7 +52,9 @@ std::vector<std::string> ModelBench::methods() {
 }
 
 std::vector<std::string> ModelBench::flags() {
-  return {"model", "adapter", "rope-scaling", "data", "new-tokens", "prefill-chunk", "cache-dtype"};
+  return {"model",      "adapter",       "rope-scaling", "data",
+          "new-tokens", "prefill-chunk", "cache-dtype",  "activation-checkpointing",
+          "autocast"};
 }
 
 void ModelBench::declare(OptionTable& table) {
@@ -63,6 +67,9 @@ void ModelBench::declare(OptionTable& table) {
   table.add("cache-dtype", &cache_dtype_, "keep keys and values in this type")
       .one_of({"float32", "bfloat16", "float16"})
       .default_text("the model's");
+  table.add("activation-checkpointing", &train_.activation_checkpointing,
+            "of train: keep only the input of each block and compute the rest again");
+  table.add("autocast", &autocast_, "of train: type of matrix products").one_of({"none", "bfloat16"});
 }
 
 void ModelBench::check(const OptionTable& table, const CommonOptions& common, Shared& shared) const {
@@ -71,14 +78,21 @@ void ModelBench::check(const OptionTable& table, const CommonOptions& common, Sh
     if (table.changed(flag)) fail_usage("bench {}: --{} belongs to the benchmarks of the op", shared.what, flag);
   }
   if (!model_ || !data_) fail_usage("bench {}: give --model and --data", shared.what);
-  if (table.changed("new-tokens") && shared.what == "prefill") {
-    fail_usage("bench prefill: --new-tokens belongs to bench decode");
-  }
+  const auto refuse = [&](std::initializer_list<const char*> flags, const char* where) {
+    for (const char* flag : flags) {
+      if (table.changed(flag)) fail_usage("bench {}: --{} belongs to bench {}", shared.what, flag, where);
+    }
+  };
+  const bool trains = shared.what == "train";
+  if (shared.what != "decode") refuse({"new-tokens"}, "decode");
+  if (trains) refuse({"prefill-chunk", "cache-dtype"}, "prefill|decode");
+  if (!trains) refuse({"activation-checkpointing", "autocast"}, "train");
   if (!table.given("methods")) {
-    shared.methods = {"full", "transformers"};
-    if (common.adapter) shared.methods.insert(shared.methods.begin() + 1, "focus");
+    shared.methods = {"full"};
+    if (common.adapter) shared.methods.emplace_back("focus");
+    if (!trains) shared.methods.emplace_back("transformers");
   }
-  const std::vector<std::string> known = methods();
+  const std::vector<std::string> known = trains ? std::vector<std::string>{"full", "focus"} : methods();
   for (const std::string& method : shared.methods) {
     if (std::find(known.begin(), known.end(), method) == known.end()) {
       fail_usage("bench {}: no method {}; known: {}", shared.what, method, fmt::join(known, ", "));
@@ -124,6 +138,7 @@ std::vector<int32_t> ModelBench::read_text(const Session& session, const CommonO
 
 int ModelBench::run(const RunContext& run, CommonOptions common, Shared shared) {
   check(run.options, common, shared);
+  if (shared.what == "train") return run_training(run, std::move(common), std::move(shared));
   common.model = *model_;
   common.data = *data_;
   const Session session = open_session(common, run.device);

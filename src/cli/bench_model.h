@@ -8,12 +8,14 @@
 
 #include "attention/methods/registry.h"
 #include "bench/model_bench.h"
+#include "bench/train_bench.h"
 #include "cli/command.h"
 #include "cli/session.h"
 
 namespace focus {
 
-/// `focus bench prefill|decode --model`: a whole model under several methods, transformers among them.
+/// `focus bench prefill|decode|train --model`: a whole model under several methods, transformers among them where it
+/// reads.
 class ModelBench {
  public:
   /// Names for --methods.
@@ -28,7 +30,7 @@ class ModelBench {
 
   /// What it shares with the benchmarks of the op.
   struct Shared {
-    std::string what;  ///< prefill or decode.
+    std::string what;  ///< prefill, decode or train.
     std::vector<std::string> methods;
     std::vector<int64_t> lengths;
     int64_t repeats = 0;
@@ -38,12 +40,15 @@ class ModelBench {
   int run(const RunContext& run, CommonOptions common, Shared shared);
 
  private:
+  int run_training(const RunContext& run, CommonOptions common, Shared shared);
   void check(const OptionTable& table, const CommonOptions& common, Shared& shared) const;
   MethodOptions method_options(const Session& session, const OptionTable& table, const CommonOptions& common,
                                const Shared& shared) const;
   std::vector<int32_t> read_text(const Session& session, const CommonOptions& common, const Shared& shared) const;
 
   ModelBenchOptions bench_;
+  TrainBenchOptions train_;
+  std::string autocast_ = "none";
   OwnRunnerOptions runner_;
   std::optional<std::filesystem::path> model_;
   std::optional<std::filesystem::path> data_;

@@ -10,7 +10,6 @@ namespace focus {
 
 namespace {
 
-
 int64_t size_of(const Document& document) {
   return static_cast<int64_t>(document.size());
 }
