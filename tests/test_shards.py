@@ -153,7 +153,8 @@ def test_what_is_in_the_way_stays_and_an_interrupt_writes_nothing(focus, texts, 
         (many / f"{i}.txt").write_text(TEXT * 4000)
     process = subprocess.Popen([str(focus_binary()), "convert", "--tokenize", "--tokenizer", str(STORIES), str(many), str(tmp_path / "out"),
                                 "--threads", "1"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    time.sleep(2)
+    while process.poll() is None and not list(tmp_path.glob(".out*")):
+        time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1 and "nothing is written" in stderr.splitlines()[-1], stderr
