@@ -138,7 +138,7 @@ std::vector<int32_t> ModelBench::read_text(const Session& session, const CommonO
 
 int ModelBench::run(const RunContext& run, CommonOptions common, Shared shared) {
   check(run.options, common, shared);
-  if (shared.what == "train") return run_training(run, std::move(common), std::move(shared));
+  if (shared.what == "train") return run_training(run, std::move(common), shared);
   common.model = *model_;
   common.data = *data_;
   const Session session = open_session(common, run.device);

@@ -40,7 +40,7 @@ class ModelBench {
   int run(const RunContext& run, CommonOptions common, Shared shared);
 
  private:
-  int run_training(const RunContext& run, CommonOptions common, Shared shared);
+  int run_training(const RunContext& run, CommonOptions common, const Shared& shared);
   void check(const OptionTable& table, const CommonOptions& common, Shared& shared) const;
   MethodOptions method_options(const Session& session, const OptionTable& table, const CommonOptions& common,
                                const Shared& shared) const;

@@ -33,7 +33,7 @@ std::string row(const nlohmann::json& line) {
 
 }  // namespace
 
-int ModelBench::run_training(const RunContext& run, CommonOptions common, Shared shared) {
+int ModelBench::run_training(const RunContext& run, CommonOptions common, const Shared& shared) {
   if (common.dtype.value_or("float32") != "float32") {
     fail_usage("bench train: weights are trained in float32; --autocast bfloat16 gives products in bfloat16");
   }
