@@ -1,5 +1,6 @@
 #include "models/model.h"
 
+#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -129,6 +130,17 @@ TEST(Layers, Float32ProductsOfManyRowsAreExact) {
       }
     }
   }
+}
+
+TEST(Layers, ProductsFollowAutocast) {
+  const at::Tensor x = at::randn({100, 16}), weight = at::randn({8, 16});
+  const bool before = at::autocast::is_autocast_enabled(at::kCPU);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const at::Tensor product = linear(x, weight, at::Tensor());
+  at::autocast::set_autocast_enabled(at::kCPU, before);
+  at::autocast::clear_cache();
+  EXPECT_EQ(product.scalar_type(), at::kBFloat16);
+  EXPECT_EQ(linear(x, weight, at::Tensor()).scalar_type(), at::kFloat);
 }
 
 TEST(Layers, HeadsSplitAndMerge) {

@@ -1,6 +1,7 @@
 #include "models/onednn_linear.h"
 
 #include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>
 
@@ -40,6 +41,7 @@ bool prefers_onednn(const at::Tensor& x, const at::Tensor& weight) {
   return usable && x.is_cpu() && weight.is_cpu() && x.scalar_type() == at::kFloat &&
          weight.scalar_type() == at::kFloat && x.dim() >= 2 && x.numel() >= kFewestRows * x.size(-1) &&
          x.is_contiguous() && weight.is_contiguous() && at::globalContext().userEnabledMkldnn() &&
+         !at::autocast::is_autocast_enabled(at::kCPU) &&
          !(c10::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad()));
 }
 

@@ -9,11 +9,15 @@
 #include <vector>
 
 #include "attention/methods/registry.h"
+#include "attention/methods/testing.h"
 #include "attention/testing.h"
 #include "base/error.h"
 
 namespace focus {
 namespace {
+
+using method_testing::in_chunks;
+using method_testing::slice;
 
 constexpr int64_t kHeads = 6;
 constexpr int64_t kKvHeads = 2;
@@ -62,28 +66,6 @@ AttentionInput random_input(int64_t batch, int64_t tokens, uint64_t seed) {
   input.v = at::randn({batch, kKvHeads, tokens, kDim});
   input.scale = 0.4;
   return input;
-}
-
-AttentionInput slice(const AttentionInput& input, int64_t begin, int64_t end) {
-  AttentionInput part = input;
-  part.hidden = input.hidden.slice(1, begin, end);
-  part.q = input.q.slice(2, begin, end);
-  part.k = input.k.slice(2, begin, end);
-  part.v = input.v.slice(2, begin, end);
-  if (input.document_start.has_value()) part.document_start = input.document_start->slice(1, 0, end);
-  return part;
-}
-
-at::Tensor in_chunks(AttentionMethod& method, const AttentionInput& input, int64_t chunk) {
-  const int64_t tokens = input.q.size(2);
-  const auto cache = method.make_cache(0, input.q.size(0), tokens);
-  std::vector<at::Tensor> parts;
-  for (int64_t t = 0; t < tokens; t += chunk) {
-    AttentionInput part = slice(input, t, std::min(tokens, t + chunk));
-    part.cache = cache.get();
-    parts.push_back(method.attend(part));
-  }
-  return at::cat(parts, 2);
 }
 
 TEST(Baselines, OnePassEqualsChunksEqualsTokenByToken) {
