@@ -11,6 +11,7 @@ endif()
 add_library(focus_settings INTERFACE)
 target_compile_options(focus_settings INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
+  -fopenmp  # Without it at::parallel_for runs everything on one thread.
   $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 target_include_directories(focus_settings INTERFACE ${CMAKE_SOURCE_DIR}/src)
 # In every target, since a precompiled header is only used under the same definitions.

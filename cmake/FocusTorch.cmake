@@ -30,13 +30,21 @@ if(FOCUS_TORCH_VERSION VERSION_LESS 2.11)
 endif()
 message(STATUS "LibTorch ${FOCUS_TORCH_VERSION} (CUDA ${FOCUS_TORCH_CUDA}, C++11 ABI) at ${_focus_torch_dir}")
 
+# LibTorch's own OpenMP runtime: a second one would have threads of its own that at::set_num_threads does not know.
+file(GLOB _focus_openmp "${_focus_torch_dir}/lib/libgomp*.so*")
+if(_focus_openmp)
+  list(GET _focus_openmp 0 _focus_openmp)
+else()
+  set(_focus_openmp gomp)
+endif()
+
 # The wheel carries copies of fmt and others; -idirafter keeps the system's own first, so that headers match libraries.
 if(NOT TARGET Focus::torch)
   add_library(Focus::torch INTERFACE IMPORTED GLOBAL)
   set_target_properties(Focus::torch PROPERTIES
     INTERFACE_COMPILE_OPTIONS
       "SHELL:-idirafter ${_focus_torch_dir}/include;SHELL:-idirafter ${_focus_torch_dir}/include/torch/csrc/api/include"
-    INTERFACE_LINK_LIBRARIES "${_focus_torch_dir}/lib/libtorch_cpu.so;${_focus_torch_dir}/lib/libc10.so"
+    INTERFACE_LINK_LIBRARIES "${_focus_torch_dir}/lib/libtorch_cpu.so;${_focus_torch_dir}/lib/libc10.so;${_focus_openmp}"
     INTERFACE_LINK_OPTIONS "-Wl,-rpath,${_focus_torch_dir}/lib;-Wl,--disable-new-dtags;-Wl,--allow-shlib-undefined")
 endif()
 set(FOCUS_TORCH_LIB_DIR "${_focus_torch_dir}/lib")
