@@ -15,6 +15,15 @@ void CommonOptions::declare(OptionTable& table, unsigned flags) {
         .one_of({"float32", "bfloat16", "float16"})
         .default_text("as stored");
   }
+  if (flags & kWeightsFlag) {
+    weights = WeightMemory::kAuto;
+    table.add_choice(
+        "weights", &weights,
+        {{"auto", WeightMemory::kAuto}, {"mapped", WeightMemory::kMapped}, {"resident", WeightMemory::kResident}},
+        "read the weights from the mapped file, which starts at once and can be larger than memory, or from "
+        "a copy in large pages, which is faster token by token; auto: the copy if half of the free memory "
+        "holds it");
+  }
   if (flags & kRopeFlag) {
     table
         .add("rope-scaling", &rope_scaling,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/baseline_options.h"
+#include "base/memory.h"
 #include "base/options.h"
 
 namespace focus {
@@ -23,6 +24,7 @@ enum CommonFlags : unsigned {
   kRopeFlag = 64,       ///< --rope-scaling
   kLoraFlag = 128,      ///< --lora
   kOptionalData = 256,  ///< --data may be absent
+  kWeightsFlag = 512,   ///< --weights
 };
 
 /// Flags that several commands share.
@@ -35,8 +37,9 @@ struct CommonOptions {
   std::optional<std::filesystem::path> out;
   std::optional<std::string> dtype;         ///< float32, bfloat16 or float16; absent: as stored.
   std::optional<std::string> rope_scaling;  ///< TYPE:FACTOR.
-  std::string device = "cpu";               ///< cpu, cuda or cuda:N.
-  std::optional<int64_t> threads;           ///< Absent: default_thread_count().
+  WeightMemory weights = WeightMemory::kMapped;
+  std::string device = "cpu";      ///< cpu, cuda or cuda:N.
+  std::optional<int64_t> threads;  ///< Absent: default_thread_count().
   int64_t seed = 0;
   bool keep_line_wraps = false;
   bool json = false;

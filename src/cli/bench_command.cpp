@@ -27,7 +27,7 @@ std::vector<std::string> all_methods() {
 class BenchCommand : public Command {
  public:
   void declare(OptionTable& table) override {
-    common_.declare(table, kAdapterFlag | kRopeFlag | kSeedFlag);
+    common_.declare(table, kAdapterFlag | kRopeFlag | kSeedFlag | kWeightsFlag);
     table.section("What to measure");
     table
         .add_positional("what", &what_,

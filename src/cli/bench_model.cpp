@@ -52,8 +52,9 @@ std::vector<std::string> ModelBench::methods() {
 }
 
 std::vector<std::string> ModelBench::flags() {
-  return {"model",      "adapter",       "rope-scaling", "data",
-          "new-tokens", "prefill-chunk", "cache-dtype",  "activation-checkpointing",
+  return {"model",         "adapter",     "rope-scaling",
+          "weights",       "data",        "new-tokens",
+          "prefill-chunk", "cache-dtype", "activation-checkpointing",
           "autocast"};
 }
 

@@ -25,7 +25,7 @@ double rate(int64_t tokens, double seconds) {
 class GenerateCommand : public Command {
  public:
   void declare(OptionTable& table) override {
-    common_.declare(table, kModelFlags | kRopeFlag | kAdapterFlag | kLoraFlag | kSeedFlag);
+    common_.declare(table, kModelFlags | kWeightsFlag | kRopeFlag | kAdapterFlag | kLoraFlag | kSeedFlag);
     table.section("Prompt");
     table.add("prompt", &prompt_, "text to continue").short_flag('p');
     table.add("prompt-file", &prompt_file_, "file with the text to continue, as it is").short_flag('f');

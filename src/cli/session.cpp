@@ -50,6 +50,10 @@ Session open_session(const CommonOptions& common, const at::Device& device, Sess
   LoadOptions load;
   load.dtype = parse_dtype(common.dtype);
   load.device = device;
+  load.weights = common.weights;
+  if (common.weights == WeightMemory::kResident && !device.is_cpu()) {
+    fail_usage("--weights resident is for --device cpu, not {}", device.str());
+  }
   if (common.rope_scaling) load.rope_scaling = parse_rope_scaling(*common.rope_scaling);
   Tokenizer tokenizer = Tokenizer::load(common.model);
   std::unique_ptr<CausalLM> model = from == SessionStart::kRandomWeights

@@ -45,7 +45,9 @@ std::vector<int64_t> united(std::vector<int64_t> a, const std::vector<int64_t>& 
 }  // namespace
 
 at::Tensor WeightLoader::convert(const at::Tensor& tensor) const {
-  const at::Tensor converted = tensor.to(options_.device, options_.dtype.value_or(tensor.scalar_type()));
+  const at::ScalarType dtype = options_.dtype.value_or(tensor.scalar_type());
+  const bool resident = options_.weights == WeightMemory::kResident && options_.device.is_cpu();
+  const at::Tensor converted = resident ? memory_->copy(tensor, dtype) : tensor.to(options_.device, dtype);
   // A copy is all that is needed from here on: a large model must not take memory twice.
   if (!converted.is_same(tensor)) release_pages(tensor);
   return converted;
@@ -116,7 +118,12 @@ std::unique_ptr<CausalLM> open_model(const std::filesystem::path& folder, const 
     if (!common.bos_id.has_value() && !bos.empty()) common.bos_id = bos.front();
   }
   StateDict stored = init ? StateDict({}, folder.string()) : opened.weights();
-  WeightLoader weights(stored, options, init ? init(config) : WeightInit());
+  LoadOptions resolved = options;
+  if (options.weights == WeightMemory::kAuto) {
+    const bool fits = stored.size_in(options.dtype) <= available_memory() / 2;
+    resolved.weights = fits ? WeightMemory::kResident : WeightMemory::kMapped;
+  }
+  WeightLoader weights(stored, resolved, init ? init(config) : WeightInit());
   return family.load({config, weights, stored, std::move(common)});
 }
 

@@ -10,6 +10,7 @@
 
 #include "models/config_fields.h"
 #include "models/model.h"
+#include "weights/resident_memory.h"
 #include "weights/state_dict.h"
 
 namespace focus {
@@ -45,6 +46,7 @@ class WeightLoader {
 
   StateDict* weights_;
   LoadOptions options_;
+  std::shared_ptr<ResidentMemory> memory_ = std::make_shared<ResidentMemory>();
   WeightInit init_;
   NamedParameters taken_;
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attention/method.h"
+#include "base/memory.h"
 #include "models/projection.h"
 
 namespace focus {
@@ -86,6 +87,7 @@ struct LoadOptions {
   std::optional<at::ScalarType> dtype;  ///< Absent: as stored.
   at::Device device = at::kCPU;
   std::optional<RopeScaling> rope_scaling = {};  ///< For a model without one; its context grows by the factor.
+  WeightMemory weights = WeightMemory::kMapped;
 };
 
 /// Loads a Hugging Face folder by the `model_type` of its config.json.

@@ -18,7 +18,8 @@ namespace {
 
 constexpr int64_t kLanes = 32;
 constexpr int64_t kBlockBytes = 1 << 16;
-constexpr int kMostRows = 4;  // rows of x that share one widening of the weights
+constexpr int64_t kAhead = 512;  // numbers fetched ahead: the sums of a row and the next one's loads hardly overlap
+constexpr int kMostRows = 4;     // rows of x that share one widening of the weights
 
 // Vectors for AVX2; other instruction sets' copies get them split by the compiler.
 typedef float Floats __attribute__((vector_size(32)));
@@ -66,6 +67,7 @@ template <int kRows>
   for (int64_t k = 0; k < whole; k += kVector) {
     Words words;
     std::memcpy(&words, weight + 2 * k, sizeof words);
+    __builtin_prefetch(weight + 2 * k + kAhead);
     const Words low_bits = words << 16, high_bits = words & 0xFFFF0000U;
     Floats first, second;
     std::memcpy(&first, &low_bits, sizeof first);

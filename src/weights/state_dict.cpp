@@ -39,6 +39,14 @@ std::vector<std::string> StateDict::names() const {
   return order_;
 }
 
+int64_t StateDict::size_in(std::optional<at::ScalarType> dtype) const {
+  int64_t bytes = 0;
+  for (const auto& [name, entry] : entries_) {
+    bytes += entry.tensor.numel() * static_cast<int64_t>(c10::elementSize(dtype.value_or(entry.tensor.scalar_type())));
+  }
+  return bytes;
+}
+
 at::Tensor StateDict::take(const std::string& name, at::IntArrayRef shape) {
   std::optional<at::Tensor> tensor = take_optional(name, shape);
   if (!tensor.has_value()) {

@@ -19,6 +19,8 @@ class StateDict {
 
   bool contains(const std::string& name) const;
   std::vector<std::string> names() const;  ///< In the order given.
+  /// Bytes of all tensors together, in `dtype` or as they are.
+  int64_t size_in(std::optional<at::ScalarType> dtype) const;
 
   /// The tensor of this name and shape, marked as used. A missing, mis-shaped or non-floating one is noted for
   /// require_all_used() and an undefined tensor comes back.
