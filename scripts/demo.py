@@ -8,6 +8,7 @@ import argparse
 import gzip
 import hashlib
 import json
+import shutil
 import os
 import subprocess
 import sys
@@ -122,6 +123,8 @@ class Demo:
             if done["key"] == key:
                 print(f"{name}: done before in {done['seconds']:.0f} s with the same program, data and settings ({file})")
                 return done
+        if arguments[0] == "train":  # What an interrupted run has left.
+            shutil.rmtree(ROOT / arguments[arguments.index("--out") + 1], ignore_errors=True)
         result, seconds = run_focus(*arguments)
         done = {"key": key, "seconds": round(seconds, 2), "result": result}
         file.write_text(json.dumps(done, indent=1) + "\n")

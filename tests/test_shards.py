@@ -141,6 +141,18 @@ def test_flags_that_do_not_fit_are_refused(focus, texts, tmp_path, arguments, me
     assert other.returncode == 2 and "--shard-tokens has no meaning without --tokenize" in other.stderr.splitlines()[-1]
 
 
+def test_other_files_beside_shards_stay(focus, texts, tmp_path):
+    folder = tmp_path / "both"
+    folder.mkdir()
+    (folder / "a.txt").write_text(TEXT * 20)
+    (folder / "notes.md").write_text("mine")
+    (folder / "shard-00007.tokens").write_text("of an earlier run")
+    run = tokenize(focus, folder, folder)
+    assert run.returncode == 0, run.stderr
+    assert sorted(file.name for file in folder.iterdir()) == ["a.txt", "notes.md", "shard-00000.tokens"]
+    assert (folder / "a.txt").read_text() == TEXT * 20
+
+
 def test_what_is_in_the_way_stays_and_an_interrupt_writes_nothing(focus, texts, tmp_path):
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept/notes.md").write_text("mine")

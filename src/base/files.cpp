@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -171,10 +173,28 @@ void discard_folder(const fs::path& folder) {
   fs::remove_all(error ? folder : temporary, error);
 }
 
-PendingFolder::PendingFolder(fs::path final_path) : final_(std::move(final_path)) {
+FolderLock::FolderLock(const fs::path& folder, std::string_view what)
+    : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  require(descriptor_ >= 0, "{} {}: cannot open the folder: {}", what, folder.string(), reason(errno));
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(descriptor_);
+    fail("{} {}: another run is writing there; wait for it or name another folder", what, folder.string());
+  }
+}
+
+FolderLock::~FolderLock() {
+  ::close(descriptor_);
+}
+
+PendingFolder::PendingFolder(fs::path final_path, std::vector<std::string> stale)
+    : final_(std::move(final_path)), stale_(std::move(stale)) {
   if (!final_.has_filename()) final_ = final_.parent_path();
-  temporary_ = beside(final_, "tmp");
   std::error_code error;
+  if (fs::is_symlink(final_)) {
+    const fs::path target = fs::weakly_canonical(final_, error);
+    if (!error) final_ = target;
+  }
+  temporary_ = beside(final_, "tmp");
   fs::remove_all(temporary_, error);
   fs::create_directories(temporary_, error);
   if (error) fail("cannot create {}: {}", temporary_.string(), error.message());
@@ -185,9 +205,30 @@ PendingFolder::~PendingFolder() {
   if (!published_) fs::remove_all(temporary_, ignored);
 }
 
+/// Links what the former folder holds of others' into the new one: a kill before or after the exchange loses nothing.
+void PendingFolder::keep_foreign() {
+  std::error_code none;
+  for (const fs::directory_entry& entry : fs::directory_iterator(final_, none)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = std::any_of(stale_.begin(), stale_.end(), [&](const auto& end) { return name.ends_with(end); });
+    const fs::path kept = temporary_ / name;
+    if (ours || fs::symlink_status(kept).type() != fs::file_type::not_found) continue;
+    std::error_code error;
+    const auto copy = fs::copy_options::recursive | fs::copy_options::copy_symlinks;
+    fs::copy(entry.path(), kept, copy | fs::copy_options::create_hard_links, error);
+    if (error) {
+      fs::remove_all(kept, error);
+      fs::copy(entry.path(), kept, copy, error);
+    }
+    require(!error, "{}: cannot keep {}: {}", final_.string(), name, error.message());
+  }
+}
+
 void PendingFolder::publish() {
   require(!published_, "{} is already published", final_.string());
+  keep_foreign();
   for (const auto& entry : fs::recursive_directory_iterator(temporary_)) {
+    if (entry.is_symlink() || !(entry.is_regular_file() || entry.is_directory())) continue;
     if (!sync_path(entry.path())) fail("cannot write {}: fsync: {}", entry.path().string(), reason(errno));
   }
   if (!sync_path(temporary_)) fail("cannot write {}: fsync: {}", temporary_.string(), reason(errno));

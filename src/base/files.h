@@ -29,13 +29,27 @@ void prepare_output_folder(const std::filesystem::path& folder, std::string_view
 /// has a temporary name). Failures are ignored.
 void discard_folder(const std::filesystem::path& folder);
 
+/// Holds a folder for one run: another process that asks for the same folder meanwhile gets an Error. Ends with the
+/// object or the process, however that ends. (On file systems without locks it does nothing.)
+class FolderLock {
+ public:
+  explicit FolderLock(const std::filesystem::path& folder, std::string_view what);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
 /// A folder that appears under its final name only when it is complete: filled under a temporary name beside it,
-/// flushed to disk and renamed by publish(). A former folder of that name is replaced in one step. Without publish() it
-/// is removed.
+/// flushed to disk and renamed by publish(). A former folder of that name is replaced in one step, but what it holds
+/// beside our own files stays: whatever the new one lacks and whose name does not end in one of `stale`. A link to a
+/// folder stays a link. Without publish() nothing changes.
 class PendingFolder {
  public:
   /// Creates the temporary folder (and missing parents). Throws Error.
-  explicit PendingFolder(std::filesystem::path final_path);
+  explicit PendingFolder(std::filesystem::path final_path, std::vector<std::string> stale = {});
   ~PendingFolder();
   PendingFolder(const PendingFolder&) = delete;
   PendingFolder& operator=(const PendingFolder&) = delete;
@@ -46,8 +60,11 @@ class PendingFolder {
   void publish();
 
  private:
+  void keep_foreign();
+
   std::filesystem::path final_;
   std::filesystem::path temporary_;
+  std::vector<std::string> stale_;
   bool published_ = false;
 };
 

@@ -118,7 +118,7 @@ TEST_F(Files, PendingFolderAppearsWhole) {
   }
   EXPECT_EQ(entries(), 0u);
   for (const char* content : {"1", "2"}) {
-    PendingFolder pending(final_path);
+    PendingFolder pending(final_path, {"1"});
     write_file_atomically(pending.path() / content, content);
     pending.publish();
     EXPECT_EQ(read_file(final_path / content), content);
@@ -132,6 +132,43 @@ TEST_F(Files, PendingFolderTakesATrailingSlash) {
   pending.publish();
   EXPECT_TRUE(fs::is_directory(folder_ / "out"));
   EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(Files, PendingFolderKeepsWhatOthersPutThere) {
+  const fs::path target = folder_ / "out";
+  fs::create_directories(target / "mine");
+  write_file_atomically(target / "notes.md", "precious");
+  write_file_atomically(target / "mine" / "a.txt", "a");
+  write_file_atomically(target / "old.tokens", "stale");
+  write_file_atomically(target / "new.tokens", "stale too");
+  fs::create_symlink("nowhere", target / "link");
+  PendingFolder pending(target, {".tokens"});
+  write_file_atomically(pending.path() / "new.tokens", "fresh");
+  pending.publish();
+  EXPECT_EQ(read_file(target / "notes.md"), "precious");
+  EXPECT_EQ(read_file(target / "mine" / "a.txt"), "a");
+  EXPECT_EQ(read_file(target / "new.tokens"), "fresh");
+  EXPECT_TRUE(fs::is_symlink(target / "link"));
+  EXPECT_FALSE(fs::exists(target / "old.tokens"));
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(Files, PendingFolderBehindALinkLeavesTheLink) {
+  fs::create_directories(folder_ / "disk" / "real");
+  fs::create_directory_symlink(folder_ / "disk" / "real", folder_ / "out");
+  PendingFolder pending(folder_ / "out");
+  write_file_atomically(pending.path() / "x", "new");
+  pending.publish();
+  EXPECT_TRUE(fs::is_symlink(folder_ / "out"));
+  EXPECT_EQ(read_file(folder_ / "disk" / "real" / "x"), "new");
+}
+
+TEST_F(Files, ALockedFolderIsForOneRun) {
+  {
+    const FolderLock lock(folder_, "--out");
+    EXPECT_THAT(error([&] { const FolderLock second(folder_, "--out"); }), HasSubstr("another run is writing there"));
+  }
+  EXPECT_EQ(error([&] { const FolderLock after(folder_, "--out"); }), "no error");
 }
 
 TEST_F(Files, WhatKilledWritersLeftIsRemoved) {

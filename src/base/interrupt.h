@@ -2,9 +2,9 @@
 
 namespace focus {
 
-/// While it lives, the first Ctrl-C (SIGINT) or SIGTERM only sets a flag that long work polls with interrupted(), so
-/// that it can save and end; the second ends the process at once as without a guard. Guards may nest; the handlers go
-/// and the flag is cleared with the outermost. To be made and destroyed on one thread.
+/// While it lives, the first Ctrl-C (SIGINT), SIGTERM or SIGHUP only says so and sets a flag that long work polls with
+/// interrupted(), so that it can save and end; the second ends the process at once as without a guard. Guards may nest;
+/// the handlers go and the flag is cleared with the outermost. To be made and destroyed on one thread.
 class InterruptGuard {
  public:
   InterruptGuard();

@@ -49,6 +49,22 @@ TEST(Interrupt, SecondSignalEndsTheProcess) {
             SIGINT);
 }
 
+TEST(Interrupt, AHangUpIsOneOfThemUnlessItIsIgnored) {
+  EXPECT_EQ(signal_that_ended([] {
+              InterruptGuard guard;
+              std::raise(SIGHUP);
+              if (!interrupted()) std::raise(SIGKILL);
+            }),
+            0);
+  EXPECT_EQ(signal_that_ended([] {
+              std::signal(SIGHUP, SIG_IGN);
+              InterruptGuard guard;
+              std::raise(SIGHUP);
+              if (interrupted()) std::raise(SIGKILL);
+            }),
+            0);
+}
+
 TEST(Interrupt, FormerHandlersComeBack) {
   EXPECT_EQ(signal_that_ended([] {
               { InterruptGuard guard; }

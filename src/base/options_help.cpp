@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/json_text.h"
 #include "base/options.h"
 
 namespace focus {
@@ -36,7 +37,7 @@ void append_wrapped(std::string& out, size_t column, size_t indent, const std::s
 std::string plain(const nlohmann::json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean()) return value.get<bool>() ? "on" : "off";
-  if (!value.is_array()) return value.dump();
+  if (!value.is_array()) return json_text(value);
   std::vector<std::string> parts;
   for (const auto& element : value) parts.push_back(plain(element));
   return fmt::format("{}", fmt::join(parts, ","));

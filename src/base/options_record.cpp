@@ -4,6 +4,7 @@
 #include <toml++/toml.h>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/options.h"
 
 namespace focus {
@@ -27,9 +28,9 @@ std::string toml_value(const json& value) {
     for (const json& element : value) parts.push_back(toml_value(element));
     return fmt::format("[{}]", fmt::join(parts, ", "));
   }
-  if (!value.is_string()) return value.dump();
+  if (!value.is_string()) return json_text(value);
   // JSON's escapes are a subset of TOML's; only DEL must be escaped in addition.
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string text = json_text(value);
   for (size_t at = text.find('\x7f'); at != std::string::npos; at = text.find('\x7f')) text.replace(at, 1, "\\u007F");
   return text;
 }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/interrupt.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/eval_tasks.h"
@@ -160,7 +161,7 @@ class EvalCommand : public Command {
     if (common_.out) {
       nlohmann::json record = result;
       record["options"] = run.options.record();
-      write_file_atomically(*common_.out / "eval.json", record.dump(2) + "\n");
+      write_file_atomically(*common_.out / "eval.json", json_text(record, 2) + "\n");
     }
     if (common_.json) {
       write_json_line(result);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/interrupt.h"
+#include "base/json_text.h"
 #include "base/progress.h"
 #include "chat/chat_template.h"
 #include "data/text_source.h"
@@ -206,7 +207,7 @@ bool EvalTasks::run_benchmark(const Session& session, AttentionMethod& method, c
   if (!common.out) return true;
   std::string items;
   for (const nlohmann::json& item : scored->items) {
-    items += item.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    items += json_text(item) + "\n";
   }
   write_file_atomically(*common.out / fmt::format("items-{}.jsonl", task.name), items);
   return true;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/interrupt.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/output.h"
@@ -123,8 +124,7 @@ class InspectCommand : public Command {
     if (common_.out) {
       nlohmann::json record = report;
       record["options"] = run.options.record();
-      write_file_atomically(*common_.out / "inspect.json",
-                            record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+      write_file_atomically(*common_.out / "inspect.json", json_text(record) + "\n");
     }
     if (common_.json) {
       write_json_line(report);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/json_text.h"
 
 namespace focus {
 
@@ -21,7 +22,7 @@ void write_output(std::string_view text) {
 }
 
 void write_json_line(const nlohmann::json& value) {
-  write_output(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  write_output(json_text(value) + "\n");
 }
 
 }  // namespace focus

@@ -13,6 +13,8 @@
 #include "cli/train_weights.h"
 #include "cli/training_flags.h"
 #include "train/attention_schedule.h"
+#include "train/checkpoint.h"
+#include "train/training_run.h"
 
 namespace focus {
 
@@ -85,11 +87,21 @@ class TrainCommand : public Command {
   int train(const RunContext& run, bool trains_routers, bool trains_weights, Collective* processes) {
     const OptionTable& table = run.options;
     const bool writes = processes == nullptr || processes->rank() == 0;
-    if (writes) prepare_output_folder(*common_.out, "--out");
     const SessionStart start = flags_.what == "scratch" ? SessionStart::kRandomWeights : SessionStart::kStoredWeights;
     Session session = open_session(common_, run.device, start);
+    std::optional<FolderLock> lock;
+    if (writes) {
+      prepare_output_folder(*common_.out, "--out");
+      lock.emplace(*common_.out, "--out");
+      if (flags_.resume && processes == nullptr && is_finished()) return report_finished();
+      if (!flags_.resume) {
+        require_no_checkpoints(*common_.out);
+        require_no_checkpoints(centroids_folder());
+      }
+      flags_.on_start =
+          router_flags_.on_start = [&] { write_file_atomically(*common_.out / "run.toml", table.record_toml()); };
+    }
     const std::shared_ptr<const TokenSource> text = read_tokens(session.tokenizer, common_);
-    if (writes) write_file_atomically(*common_.out / "run.toml", table.record_toml());
     if (!trains_weights) {
       const auto summary = routers_.run(session, text, common_, router_flags_, *common_.out);
       return summary ? report(*summary, RouterTraining::describe(*summary)) : 1;
@@ -108,6 +120,26 @@ class TrainCommand : public Command {
     const std::unique_ptr<AttentionMethod> method = open_method(session, common_, attention_, table);
     FixedAttention attention(*method);
     return train_weights(attention);
+  }
+
+  /// Where two-phase keeps its first phase.
+  std::filesystem::path centroids_folder() const { return *common_.out / "centroids"; }
+
+  /// What a finished run leaves.
+  std::filesystem::path result_folder() const {
+    const bool adapter = flags_.what == "centroids" || flags_.what == "lora";
+    return *common_.out / (adapter ? "adapter" : "model");
+  }
+
+  bool is_finished() const {
+    return std::filesystem::exists(result_folder()) && !latest_checkpoint(*common_.out) &&
+           !latest_checkpoint(centroids_folder());
+  }
+
+  int report_finished() const {
+    const std::string folder = result_folder().string();
+    return report({{"train", flags_.what}, {result_folder().filename().string(), folder}, {"finished_before", true}},
+                  fmt::format("{}: this run is finished already; without --resume it is trained anew", folder));
   }
 
   /// Flags without a meaning for what is trained.
@@ -154,7 +186,7 @@ class TrainCommand : public Command {
 
   /// Phase one, unless it is done; sets --adapter to what it made.
   bool train_centroids(const Session& session, const std::shared_ptr<const TokenSource>& text) {
-    const std::filesystem::path folder = *common_.out / "centroids";
+    const std::filesystem::path folder = centroids_folder();
     prepare_output_folder(folder, "--out");
     if (!flags_.resume || !std::filesystem::exists(folder / "adapter")) {
       const auto summary = routers_.run(session, text, common_, router_flags_, folder);

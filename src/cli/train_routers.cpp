@@ -6,6 +6,7 @@
 #include "attention/methods/focus_attention.h"
 #include "attention/routing/adapter.h"
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/ranges.h"
 #include "cli/device.h"
@@ -109,6 +110,7 @@ std::optional<nlohmann::json> RouterTraining::run(const Session& session,
   training_.layers = choose_layers(session.model->config());
   TrainWindows windows(text, context, static_cast<uint64_t>(common.seed), common.data.string());
   const std::unique_ptr<Trainer> trainer = make_trainer(*session.model, [&] { return windows.next(); });
+  const InterruptGuard guard;  // What is trained must be written too, whatever comes after the last step.
   const TrainingRunResult result =
       run_training(*trainer, flags.run_options(common, out, context, identity(*session.model)), windows);
   if (!result.finished) {
@@ -167,6 +169,7 @@ std::unique_ptr<Trainer> RouterTraining::make_trainer(const CausalLM& model,
 nlohmann::json RouterTraining::identity(const CausalLM& model) const {
   const DistillationOptions& d = training_.distillation;
   nlohmann::json settings = {{"model", model_fingerprint(model)},
+                             {"dtype", c10::toString(model.parameters().front().second.scalar_type())},
                              {"objective", objective_},
                              {"layers", training_.layers},
                              {"max_steps", training_.steps},

@@ -6,6 +6,7 @@
 #include "attention/methods/focus_attention.h"
 #include "attention/routing/adapter.h"
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "cli/device.h"
 #include "data/text_source.h"
@@ -138,6 +139,7 @@ std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionSch
   }
   LmTrainer trainer(model, attention, what_ == "lora" ? lora_parameters_ : model.parameters(), training_,
                     [&] { return next_window_of(processes, windows); });
+  const InterruptGuard guard;  // What is trained must be written too, whatever comes after the last step.
   const TrainingRunResult result = run_training(trainer, options, windows);
   const bool writes = processes == nullptr || processes->rank() == 0;
   if (!result.finished) {
@@ -182,6 +184,7 @@ void WeightTraining::save(const Session& session, const AttentionMethod& method,
 
 nlohmann::json WeightTraining::identity(const CausalLM& model, const std::string& method, int64_t processes) const {
   nlohmann::json settings = {{"model", model_fingerprint(model)},
+                             {"dtype", c10::toString(model.parameters().front().second.scalar_type())},
                              {"train", what_},
                              {"method", method},
                              {"max_steps", training_.steps},

@@ -72,13 +72,22 @@ TrainingRunOptions TrainingFlags::run_options(const CommonOptions& common, const
   options.save_every = save_every;
   options.save_total_limit = save_total_limit;
   options.resume = resume;
+  options.on_start = on_start;
   options.identity = identity;
   options.identity.update({{"context", tokens},
                            {"warmup_steps", warmup_steps},
                            {"lr_scheduler", static_cast<int>(scheduler)},
                            {"max_grad_norm", max_grad_norm},
                            {"seed", common.seed}});
-  if (common.json) options.on_metrics = [](const nlohmann::json& line) { write_json_line(line); };
+  if (!common.json) return options;
+  options.on_metrics = [closed = false](const nlohmann::json& line) mutable {
+    try {
+      if (!closed) write_json_line(line);
+    } catch (const BrokenPipe&) {
+      closed = true;
+      log_warning("nobody reads the standard output any more; training goes on, its figures are in metrics.jsonl");
+    }
+  };
   return options;
 }
 

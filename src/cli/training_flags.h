@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -30,7 +31,8 @@ struct TrainingFlags {
   int64_t save_every = 0;
   int64_t save_total_limit = 2;
   bool resume = false;
-  double dist_timeout = 600;  ///< Seconds that one process waits for another.
+  double dist_timeout = 600;       ///< Seconds that one process waits for another.
+  std::function<void()> on_start;  ///< As in TrainingRunOptions.
 
   void declare(OptionTable& table);
   /// Tokens a window for this model: --context, else `usual` or the model's context if that is shorter. Throws

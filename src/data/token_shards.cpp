@@ -58,12 +58,13 @@ uint64_t tokenizer_hash(const fs::path& file_or_folder) {
 struct TokenShardWriter::State {
   TokenFormat format;
   int64_t shard_tokens;
-  PendingFolder folder;
+  PendingFolder folder;  // Former shards go, other files stay.
   std::vector<uint64_t> ends;
   std::vector<int32_t> tokens;
   std::vector<Header> headers;
 
-  State(const fs::path& path, const TokenFormat& f, int64_t size) : format(f), shard_tokens(size), folder(path) {}
+  State(const fs::path& path, const TokenFormat& f, int64_t size)
+      : format(f), shard_tokens(size), folder(path, {kExtension}) {}
 
   void flush() {
     Header header{.magic = {},

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "data/split_mix.h"
 
 namespace focus {
@@ -130,7 +131,8 @@ void TrainWindows::restore(const nlohmann::json& state) {
   for (const char* key : {"length", "seed", "windows_per_epoch", "data"}) {
     const nlohmann::json saved = state.value(key, nlohmann::json());
     if (saved != mine[key]) {
-      fail("resume: the training data's {} differs: {} when saved, {} now", key, saved.dump(), mine[key].dump());
+      fail("resume: the training data's {} differs: {} when saved, {} now", key, json_text(saved),
+           json_text(mine[key]));
     }
   }
   const nlohmann::json position = state.value("position", nlohmann::json());

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "inspect/page_assets.h"
 
 namespace focus {
@@ -73,7 +74,7 @@ void shorten_lists(json& report) {
 }  // namespace
 
 std::string json_in_html(const json& value) {
-  const std::string plain = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  const std::string plain = json_text(value);
   std::string safe;
   safe.reserve(plain.size() + plain.size() / 64);
   for (const char c : plain) {

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_text.h"
 #include "models/config_fields.h"
 #include "weights/hf_folder.h"
 #include "weights/safetensors.h"
@@ -111,7 +112,7 @@ void save_lora(const fs::path& folder, const CausalLM& model, const LoraOptions&
   PendingFolder pending(folder);
   write_safetensors(pending.path() / kWeightsFile, tensors,
                     {{"format", "pt"}, {kFingerprint, model_fingerprint(model)}});
-  write_file_atomically(pending.path() / kConfigFile, config.dump(2) + "\n");
+  write_file_atomically(pending.path() / kConfigFile, json_text(config, 2) + "\n");
   pending.publish();
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_text.h"
 #include "models/model.h"
 #include "weights/dtype.h"
 #include "weights/hf_folder.h"
@@ -29,13 +30,13 @@ void save_model(const fs::path& folder, const CausalLM& model, const fs::path& s
   nlohmann::json config = read_json_object(source / "config.json");
   config.erase("torch_dtype");
   config["dtype"] = dtype_name(dtype);
-  PendingFolder pending(folder);
+  PendingFolder pending(folder, {".safetensors", ".safetensors.index.json", "focus"});
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (const auto& [name, tensor] : model.parameters()) {
     tensors.emplace_back(name, tensor.detach().to(at::kCPU, dtype).contiguous());
   }
   write_safetensors(pending.path() / "model.safetensors", tensors, {{"format", "pt"}});
-  write_file_atomically(pending.path() / "config.json", config.dump(2) + "\n");
+  write_file_atomically(pending.path() / "config.json", json_text(config, 2) + "\n");
   for (const char* name : kCopied) {
     if (!fs::exists(source / name)) continue;
     write_file_atomically(pending.path() / name, read_file(source / name));

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_text.h"
 #include "weights/safetensors.h"
 
 namespace focus {
@@ -52,7 +53,7 @@ void save_checkpoint(const fs::path& folder, const Checkpoint& checkpoint, int64
   state["step"] = checkpoint.step;
   PendingFolder pending(folder / fmt::format("{}{}", kPrefix, checkpoint.step));
   write_safetensors(pending.path() / kTensorFile, checkpoint.tensors);
-  write_file_atomically(pending.path() / kStateFile, state.dump(2) + "\n");
+  write_file_atomically(pending.path() / kStateFile, json_text(state, 2) + "\n");
   pending.publish();
   if (keep <= 0) return;
   auto all = checkpoints_in(folder);

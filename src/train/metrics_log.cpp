@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_text.h"
 
 namespace focus {
 
@@ -35,7 +36,7 @@ std::optional<double> MetricsLog::smallest(const std::string& name) const {
 }
 
 void MetricsLog::write(const nlohmann::json& line) {
-  stream_ << line.dump() << std::endl;
+  stream_ << json_text(line) << std::endl;
   require(stream_.good(), "{}: cannot be written (is the disk full?)", file_.string());
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "train/checkpoint.h"
@@ -21,11 +22,13 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 /// Throws Error naming the first setting in which a checkpoint's run differs from this one.
 void check_identity(const nlohmann::json& saved, const nlohmann::json& now, const fs::path& folder) {
-  for (const auto& [name, value] : now.items()) {
+  // As a checkpoint holds it: names of files may be no UTF-8.
+  const nlohmann::json written = nlohmann::json::parse(json_text(now));
+  for (const auto& [name, value] : written.items()) {
     const nlohmann::json before = saved.contains(name) ? saved.at(name) : nlohmann::json();
     require(before == value,
             "{}: this checkpoint is of a run with {} = {}, but now it is {}; use another --out or the same settings",
-            folder.string(), name, before.dump(), value.dump());
+            folder.string(), name, json_text(before), json_text(value));
   }
 }
 
@@ -45,12 +48,19 @@ nlohmann::json metrics_line(const StepResult& step, int64_t tokens, double token
 /// Throws Error on all processes when one of them has other data, another model or other settings.
 void check_same_run(Collective* processes, const nlohmann::json& identity, const TrainWindows& windows) {
   if (processes == nullptr) return;
-  for (const auto& [name, value] : identity.items()) require_same(processes, name, value.dump());
+  for (const auto& [name, value] : identity.items()) require_same(processes, name, json_text(value));
   const nlohmann::json data = windows.state();
-  for (const auto& [name, value] : data.items()) require_same(processes, "the data's " + name, value.dump());
+  for (const auto& [name, value] : data.items()) require_same(processes, "the data's " + name, json_text(value));
 }
 
 }  // namespace
+
+void require_no_checkpoints(const fs::path& folder) {
+  const std::optional<fs::path> found = latest_checkpoint(folder);
+  if (!found) return;
+  fail("{} holds a checkpoint of an earlier run ({}): go on with --resume, or name another --out", folder.string(),
+       found->filename().string());
+}
 
 TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& options, TrainWindows& windows) {
   const auto start = std::chrono::steady_clock::now();
@@ -82,6 +92,7 @@ TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& optio
     last_saved = options.out / fmt::format("checkpoint-{}", trainer.step());
   };
 
+  if (writes && options.on_start) options.on_start();
   std::optional<MetricsLog> metrics;
   if (writes) metrics.emplace(options.out / "metrics.jsonl", trainer.step());
   TrainingRunResult result;

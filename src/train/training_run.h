@@ -15,11 +15,12 @@ namespace focus {
 
 /// A whole run of training: steps, metrics, checkpoints, interruption.
 struct TrainingRunOptions {
-  std::filesystem::path out;     ///< metrics.jsonl and checkpoints go here.
-  int64_t save_every = 0;        ///< Checkpoint every so many steps; 0: only when interrupted.
-  int64_t save_total_limit = 2;  ///< Newest checkpoints kept.
-  bool resume = false;           ///< Go on from the newest checkpoint in `out`, if there is one.
-  nlohmann::json identity;       ///< What must be equal for a checkpoint to be continued (model, data, settings).
+  std::filesystem::path out;       ///< metrics.jsonl and checkpoints go here.
+  int64_t save_every = 0;          ///< Checkpoint every so many steps; 0: only when interrupted.
+  int64_t save_total_limit = 2;    ///< Newest checkpoints kept.
+  bool resume = false;             ///< Go on from the newest checkpoint in `out`, if there is one.
+  nlohmann::json identity;         ///< What must be equal for a checkpoint to be continued (model, data, settings).
+  std::function<void()> on_start;  ///< Called once everything is checked, before anything in `out` changes.
   std::function<void(const nlohmann::json&)> on_metrics;  ///< Sees each line of metrics.jsonl.
   std::function<double()> evaluate;  ///< Loss on other text; measured every `eval_every` steps and at the end.
   int64_t eval_every = 0;            ///< 0: at the end only.
@@ -38,6 +39,9 @@ struct TrainingRunResult {
   std::vector<double> largest_shares;               ///< After calibration, by layer.
   std::map<int64_t, LayerRouter> routers;
 };
+
+/// Throws Error if `folder` holds checkpoints: a new run would mix with the one that they are of.
+void require_no_checkpoints(const std::filesystem::path& folder);
 
 /// Trains until all steps are done or a signal comes (base/interrupt.h). metrics.jsonl holds one object a step
 /// (with `eval_loss` where that was measured); on resuming it is cut back to the checkpoint's step. When a step fails

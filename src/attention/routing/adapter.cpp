@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_text.h"
 #include "weights/safetensors.h"
 
 namespace focus {
@@ -79,7 +80,7 @@ std::string model_card(const Adapter& adapter) {
       "Use it with `focus eval --model <base> --adapter <this folder>` and `focus generate` likewise. "
       "`adapter_config.json` tells "
       "how it was trained.\n",
-      json(adapter.base_model_name_or_path).dump(), adapter.base_model_name_or_path, adapter.router->layers().size(),
+      json_text(adapter.base_model_name_or_path), adapter.base_model_name_or_path, adapter.router->layers().size(),
       adapter.router->head_sets(), adapter.router->head_sets() == 1 ? "" : "s",
       config.symmetric ? "symmetric groups" : "lists and probes", config.groups, config.groups_per_token, config.window,
       config.sinks, config.group_dim, config.tau, adapter.base_fingerprint);
@@ -174,7 +175,7 @@ void save_adapter(const std::filesystem::path& folder, const Adapter& adapter, a
   }
   PendingFolder pending(folder);
   write_safetensors(pending.path() / kWeightsFile, tensors, {{"format", "pt"}});
-  write_file_atomically(pending.path() / kConfigFile, config_json(adapter, dtype).dump(2) + "\n");
+  write_file_atomically(pending.path() / kConfigFile, json_text(config_json(adapter, dtype), 2) + "\n");
   write_file_atomically(pending.path() / "README.md", model_card(adapter));
   pending.publish();
 }
