@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string_view>
 
-#include "base/error.h"
-#include "base/json_text.h"
 #include "inspect/page_assets.h"
+#include "page/page.h"
+#include "page/page_assets.h"
 
 namespace focus {
 
@@ -18,12 +17,6 @@ constexpr int64_t kListBudget = 1'300'000;  // bytes of the page for tables of l
 constexpr int64_t kListBytes = 75;          // of a list's figures, and of one of its tokens
 constexpr int64_t kTokenBytes = 17;
 constexpr int64_t kMinTokens = 3;
-
-void replace_once(std::string& text, std::string_view mark, std::string_view with) {
-  const size_t at = text.find(mark);
-  require(at != std::string::npos, "the page's template has no mark {}", mark);
-  text.replace(at, mark.size(), with);
-}
 
 // Keeps the entries `kept` (ascending) of every column.
 void keep_rows(json& columns, const std::vector<size_t>& kept) {
@@ -73,29 +66,11 @@ void shorten_lists(json& report) {
 
 }  // namespace
 
-std::string json_in_html(const json& value) {
-  const std::string plain = json_text(value);
-  std::string safe;
-  safe.reserve(plain.size() + plain.size() / 64);
-  for (const char c : plain) {
-    if (c == '<') {
-      safe += "\\u003c";
-    } else {
-      safe += c;
-    }
-  }
-  return safe;
-}
-
 std::string html_page(const json& report, const std::vector<json>& excerpts) {
   json data = report;
   shorten_lists(data);
   for (size_t r = 0; r < excerpts.size(); ++r) data["runs"][r]["excerpt"] = excerpts[r];
-  std::string page(kReportHtml);
-  replace_once(page, "/*focus-css*/", kReportCss);
-  replace_once(page, "/*focus-js*/", kReportJs);
-  replace_once(page, "focus-data", json_in_html(data));  // last: the data may hold any text
-  return page;
+  return make_page(kReportHtml, {kPageCss, kReportCss}, {kChartsJs, kCommonJs, kTextViewJs, kReportJs}, data);
 }
 
 }  // namespace focus

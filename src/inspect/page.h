@@ -14,7 +14,4 @@ inline constexpr int64_t kPageBudget = 3'000'000;
 /// data is JSON in which no markup can begin, and the page's script puts texts into the document as text only.
 std::string html_page(const nlohmann::json& report, const std::vector<nlohmann::json>& excerpts);
 
-/// JSON that may stand inside a script element: every < as \u003c, invalid UTF-8 as U+FFFD.
-std::string json_in_html(const nlohmann::json& value);
-
 }  // namespace focus

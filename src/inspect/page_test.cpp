@@ -47,7 +47,6 @@ TEST(Page, HoldsHostileTokensSafely) {
 }
 
 TEST(Page, ReplacesInvalidUtf8) {
-  EXPECT_EQ(json_in_html("a\xE2\x80"), "\"a\uFFFD\"");
   EXPECT_TRUE(is_valid_utf8(html_page(report_with_lists(2, "\xff\xc3"), {})));
 }
 

@@ -5,7 +5,6 @@ const runs = report.runs.map((run, x) => ({ ...run, id: "run" + x }));
 const several = runs.length > 1;
 const HUES = [215, 350, 45, 130, 95, 170, 265, 20, 300, 240, 60];
 const runColour = (x) => `var(--s${x})`;
-const part = (id) => document.getElementById(id);
 
 function classColour(c, alpha = 1) {
   return `hsl(${HUES[c % HUES.length]} ${c === 0 || c === 10 ? 12 : 70}% 72% / ${alpha})`;
@@ -26,44 +25,16 @@ function tokenChip(text, note) {
   return make("span", { class: "tok" }, make("bdi", {}, pieces), note === undefined ? null : make("small", {}, String(note)));
 }
 
-/** A labelled select; options [[value, text]]. The label is its parent. */
-function select(label, options, value) {
-  const box = make("select", {}, options.map(([v, text]) => make("option", { value: v, selected: String(v) === String(value) }, text)));
-  make("label", {}, label, box);
-  return box;
-}
 function input(label, placeholder) {
   const box = make("input", { type: "search", placeholder, size: 14 });
   make("label", {}, label, box);
   return box;
 }
-function table(head, rows, name) {
-  return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, make("table", {},
-    make("thead", {}, make("tr", {}, head.map((h) => make("th", { scope: "col" }, h)))),
-    make("tbody", {}, rows.map((row) => make("tr", {}, row.map((cell) => make("td", {}, cell)))))));
-}
-const note = (...text) => make("p", { class: "soft" }, ...text);
-const count = (value) => value.toLocaleString("en");
-
 function header() {
   part("subtitle").textContent = `${report.model} over ${count(report.tokens)} tokens of ${report.data} ` +
     `(${count(report.windows)} windows of up to ${count(report.context)}); ` + runs.map((r) => `adapter ${r.adapter}`).join(" beside ");
-  document.querySelectorAll("main h2").forEach((h) => {
-    part("contents").append(make("a", { href: "#" + h.parentNode.id }, h.textContent));
-  });
-  const root = document.documentElement, button = part("theme");
-  const dark = () => (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
-  const tell = () => {
-    button.textContent = dark() ? "Light" : "Dark";
-    button.setAttribute("aria-pressed", String(dark()));
-    button.setAttribute("aria-label", dark() ? "Use light colours" : "Use dark colours");
-  };
-  button.addEventListener("click", () => {
-    root.dataset.theme = dark() ? "light" : "dark";
-    tell();
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tell);
-  tell();
+  listContents();
+  offerThemes();
 }
 
 function overview() {
