@@ -92,6 +92,22 @@ def test_the_papers_routing_leaks_and_says_so(focus, trained):
     assert result["perplexity"] > 1
 
 
+def test_the_gate_of_training_can_be_scored(focus, trained):
+    adapter = trained[0] / "adapter"
+    assert "--allow-leak" in evaluate(focus, adapter, "--soft-gate", 5).stderr
+    (soft,) = done(evaluate(focus, adapter, "--soft-gate", 5, "--allow-leak"))
+    (sharper,) = done(evaluate(focus, adapter, "--soft-gate", 50, "--allow-leak"))
+    (hard,) = done(evaluate(focus, adapter, "--routing", "paper", "--allow-leak"))
+    assert soft["method"] == "soft-gate" and soft["leaks"] is True and soft["pairs_kept"] == 1
+    assert len({round(result["perplexity"], 4) for result in (soft, sharper, hard)}) == 3
+    # All of the window's pairs weigh as in full attention, so it is no worse a model by far.
+    assert soft["perplexity"] < 1.2 * hard["perplexity"]
+    for flags in (["--method", "window"], ["--routing", "paper"]):
+        refused = evaluate(focus, adapter, "--soft-gate", 5, "--allow-leak", *flags)
+        assert refused.returncode == 2 and "--soft-gate" in refused.stderr
+    assert "--adapter" in focus("eval", *MODEL, "--soft-gate", 5).stderr
+
+
 def test_the_papers_routing_cannot_generate(focus, trained):
     result = focus(
         "generate", "--model", STORIES, "--adapter", trained[0] / "adapter", "--routing", "paper", "--prompt", "Once"

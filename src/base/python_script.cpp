@@ -35,8 +35,12 @@ int wait_for(pid_t child) {
 }  // namespace
 
 fs::path find_script(const std::string& name) {
+  return find_shipped("scripts/" + name, name);
+}
+
+fs::path find_shipped(const std::string& in_sources, const std::string& installed) {
   const fs::path bin = fs::read_symlink("/proc/self/exe").parent_path();
-  const fs::path candidates[] = {bin / "../../../scripts" / name, bin / "../share/focus" / name};
+  const fs::path candidates[] = {bin / "../../.." / in_sources, bin / "../share/focus" / installed};
   for (const fs::path& candidate : candidates) {
     if (fs::exists(candidate)) return fs::canonical(candidate);
   }

@@ -12,6 +12,9 @@ namespace focus {
 /// both places when neither has it.
 std::filesystem::path find_script(const std::string& name);
 
+/// The same for any file or folder: its path in the source tree, and below share/focus of the installation.
+std::filesystem::path find_shipped(const std::string& in_sources, const std::string& installed);
+
 /// The command line that runs a script: $FOCUS_PYTHON, the virtual environment beside the scripts, or python3.
 std::vector<std::string> python_command(const std::filesystem::path& script);
 

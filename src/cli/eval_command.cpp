@@ -16,6 +16,7 @@
 #include "cli/session.h"
 #include "eval/leak_probe.h"
 #include "eval/perplexity.h"
+#include "train/soft_gate_attention.h"
 
 namespace focus {
 
@@ -35,6 +36,13 @@ class EvalCommand : public Command {
     table.add("stride", &stride_, "tokens from one window to the next").at_least(1).default_text("the context");
     table.add("max-windows", &max_windows_, "score the first N windows only, 0 for all").at_least(0);
     table.add("allow-leak", &allow_leak_, "report figures even if later tokens change earlier logits");
+    table
+        .add(
+            "soft-gate", &soft_gate_,
+            "score an adapter of the paper's form under the gate that --objective lm-gate trains with, of this lambda: "
+            "every pair is weighted, none left out; needs --allow-leak")
+        .value_name("X")
+        .above(0);
     tasks_.declare(table);
     attention_.declare(table, method_names());
   }
@@ -50,7 +58,8 @@ class EvalCommand : public Command {
     tasks_.prepare(run.options, common_);
     const Session session = open_session(common_, run.device);
     tasks_.open(session, common_);
-    const std::unique_ptr<AttentionMethod> method = open_method(session, common_, attention_, run.options);
+    const std::unique_ptr<AttentionMethod> method =
+        soft_gate_ ? open_soft_gate(session, run.options) : open_method(session, common_, attention_, run.options);
     const int64_t positions = session.model->config().max_positions;
     const int64_t context = context_.value_or(std::min(kDefaultContext, positions));
     if (context > positions) fail_usage("--context {}: the model's context is {}", context, positions);
@@ -130,6 +139,17 @@ class EvalCommand : public Command {
     return !interrupted();
   }
 
+  /// What training sees; the hard mask of `eval` without --soft-gate is what is then used.
+  std::unique_ptr<AttentionMethod> open_soft_gate(const Session& session, const OptionTable& table) {
+    if (table.changed("method") || table.changed("routing")) {
+      fail_usage("--soft-gate: the gate is a method of its own, without --method and --routing");
+    }
+    if (!common_.adapter) fail_usage("--soft-gate needs --adapter: a folder made by focus train");
+    router_ = open_router(session, *common_.adapter, common_.force, attention_, table);
+    if (!router_->config().symmetric) fail_usage("--soft-gate: this adapter is not of the paper's form (--symmetric)");
+    return std::make_unique<SoftGateAttention>(router_->config(), *soft_gate_, router_->layers());
+  }
+
   static int interrupted_exit() {
     log_warning("interrupted: no result");
     return 1;
@@ -185,6 +205,8 @@ class EvalCommand : public Command {
   int64_t max_windows_ = 0;
   EvalTasks tasks_;
   bool allow_leak_ = false;
+  std::optional<double> soft_gate_;
+  std::shared_ptr<const Router> router_;  // Of --soft-gate.
 };
 
 }  // namespace
