@@ -12,6 +12,7 @@
 #include "base/child_process.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/python_script.h"
@@ -90,7 +91,7 @@ class ReproduceCommand : public Command {
     prepare_output_folder(out, "--out");
     runner.run();
     const ReportDocument document = make_document(plan, runner, run);
-    write_file_atomically(out / "results.json", document_json(document).dump(1) + "\n");
+    write_file_atomically(out / "results.json", json_text(document_json(document), 1) + "\n");
     write_file_atomically(out / "results.md", markdown_document(document));
     write_file_atomically(out / "results.html", results_page(document));
     if (common_.json) {
