@@ -1,6 +1,6 @@
 """Converts a model into a Hugging Face folder: a GGUF file, or a folder with PyTorch weights (pytorch_model.bin).
 
-    convert.py SOURCE OUT [--tokenizer FILE|DIR] [--dtype bfloat16|float16|float32] [--shard-gb N]
+    convert.py SOURCE OUT [--tokenizer FILE|DIR] [--dtype bfloat16|float16|float32] [--shard-gb N] [--json] [--quiet]
 
 GGUF: architectures llama (also Mistral and SmolLM2), qwen2, qwen3, gemma2, olmo2 and gpt2, of any quantisation that the gguf
 package reads; config.json comes from the file's own metadata, the tokenizer from --tokenizer (tokenizer.json, maybe .gz, or a folder)
@@ -9,6 +9,11 @@ runs, and keep their type unless --dtype says otherwise. Weights go through memo
 appears under its name only once all of it is written.
 """
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Imports take seconds; an interrupt ends them without a traceback.
+
 import argparse
 import gzip
 import json
@@ -16,6 +21,7 @@ import os
 import pickle
 import shutil
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,6 +93,16 @@ class ShardWriter:
 
 def write_json(file: Path, content: dict) -> None:
     file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(file: Path) -> dict:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ConversionError(f"{file.name}: not valid JSON: {first_line(error)}") from error
+    if not isinstance(content, dict):
+        raise ConversionError(f"{file.name}: the top level is not a JSON object")
+    return content
 
 
 def half_rotation(weight: np.ndarray, heads: int) -> np.ndarray:
@@ -236,6 +252,7 @@ def write_tokenizer(source: Path | None, model: GgufModel, out: Path) -> None:
     if source is None:
         from transformers import AutoTokenizer, logging
         logging.set_verbosity_error()
+        logging.disable_progress_bar()
         try:
             tokenizer = AutoTokenizer.from_pretrained(model.file.parent, gguf_file=model.file.name)
             tokenizer.backend_tokenizer.save(str(out / "tokenizer.json"))
@@ -250,7 +267,7 @@ def write_tokenizer(source: Path | None, model: GgufModel, out: Path) -> None:
     (out / "tokenizer.json").write_bytes(gzip.decompress(content) if source.suffix == ".gz" else content)
 
 
-def convert_gguf(file: Path, out: Path, dtype: str | None, tokenizer: Path | None, shard_size: int) -> None:
+def convert_gguf(file: Path, out: Path, dtype: str | None, tokenizer: Path | None, shard_size: int) -> ShardWriter:
     try:
         model = GgufModel(file)
     except (ValueError, KeyError, IndexError, OverflowError, MemoryError) as error:
@@ -263,12 +280,16 @@ def convert_gguf(file: Path, out: Path, dtype: str | None, tokenizer: Path | Non
     for name, tensor in model.weights(getattr(torch, dtype or "bfloat16")):
         writer.add(name, tensor)
     writer.finish()
+    return writer
 
 
 def weight_files(folder: Path) -> list[Path]:
     index = folder / "pytorch_model.bin.index.json"
     if index.exists():
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        weight_map = read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+            raise ConversionError(f"{index.name}: no weight_map of names of files")
+        names = sorted(set(weight_map.values()))
         for name in names:
             if Path(name).name != name:
                 raise ConversionError(f"{index.name}: the shard name {name!r} is not a plain file name")
@@ -286,14 +307,17 @@ def read_pickle(file: Path) -> dict[str, torch.Tensor]:
             content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         except RuntimeError:  # The format before torch 1.6 cannot be mapped.
             content = torch.load(file, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise ConversionError(f"{file.name}: refused, it is not plain weights: {first_line(error)}") from error
+    except pickle.UnpicklingError as error:  # Its text tells how to run the code in the file all the same.
+        raise ConversionError(f"{file.name}: refused, it is not plain weights: damaged, or it holds code or objects "
+                              "other than tensors") from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        raise ConversionError(f"{file.name}: cannot be read as PyTorch weights: {first_line(error)}") from error
     if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
         raise ConversionError(f"{file.name}: it holds something else than named tensors")
     return content
 
 
-def convert_pytorch(folder: Path, out: Path, dtype: str | None, tokenizer: Path | None, shard_size: int) -> None:
+def convert_pytorch(folder: Path, out: Path, dtype: str | None, tokenizer: Path | None, shard_size: int) -> ShardWriter:
     if tokenizer is not None:
         raise ConversionError("--tokenizer is for GGUF files; a folder's own tokenizer is kept")
     if not (folder / "config.json").exists():
@@ -302,7 +326,7 @@ def convert_pytorch(folder: Path, out: Path, dtype: str | None, tokenizer: Path 
         keep = file.suffix in (".json", ".jinja", ".model", ".txt") or file.name.endswith(".json.gz")
         if file.is_file() and keep and not file.name.endswith(".index.json"):
             shutil.copyfile(file, out / file.name)
-    config = json.loads((folder / "config.json").read_text())
+    config = read_json(folder / "config.json")
     writer = ShardWriter(out, shard_size)
     for file in weight_files(folder):
         content = read_pickle(file)
@@ -313,10 +337,16 @@ def convert_pytorch(folder: Path, out: Path, dtype: str | None, tokenizer: Path 
             wanted = getattr(torch, dtype) if dtype and tensor.is_floating_point() else tensor.dtype
             writer.add(name, tensor.detach().to(wanted).clone(memory_format=torch.contiguous_format))
     writer.finish()
+    return writer
 
 
 def first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).strip().splitlines()[0]
+
+
+def interrupt_once(*_) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # What was written is removed first.
+    raise KeyboardInterrupt
 
 
 def main() -> int:
@@ -326,7 +356,12 @@ def main() -> int:
     parser.add_argument("--tokenizer", type=Path)
     parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"])
     parser.add_argument("--shard-gb", type=float, default=2.0)
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+    parser.add_argument("--quiet", action="store_true", help="print errors only (and JSON, if asked for)")
     args = parser.parse_args()
+    if args.quiet:
+        warnings.simplefilter("ignore")
+    signal.signal(signal.SIGINT, interrupt_once)
     partial = args.out.with_name(f"{args.out.name}.partial-{os.getpid()}")
     try:
         if args.out.exists():
@@ -335,15 +370,26 @@ def main() -> int:
             raise ConversionError("no such file or folder")
         partial.mkdir(parents=True)
         convert = convert_pytorch if args.source.is_dir() else convert_gguf
-        convert(args.source, partial, args.dtype, args.tokenizer, int(args.shard_gb * 1e9))
+        writer = convert(args.source, partial, args.dtype, args.tokenizer, int(args.shard_gb * 1e9))
         partial.rename(args.out)
+    except KeyboardInterrupt:
+        return 130
     except (ConversionError, OSError) as error:
-        print(f"error: {args.source}: {first_line(error)}", file=sys.stderr)
-        return 1
+        return refuse(args.source, first_line(error))
+    except Exception as error:  # A file may be wrong in more ways than are known here.
+        return refuse(args.source, f"cannot be converted: {type(error).__name__}: {first_line(error)}")
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    print(f"wrote {args.out}")
+    if args.json:
+        print(json.dumps({"out": str(args.out), "tensors": sum(map(len, writer.shards)), "bytes": writer.total, "shards": len(writer.shards)}))
+    elif not args.quiet:
+        print(f"wrote {args.out}")
     return 0
+
+
+def refuse(source: Path, what: str) -> int:
+    print(f"focus: error: {source}: {what}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

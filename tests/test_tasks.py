@@ -138,8 +138,10 @@ def test_every_method_runs_and_counts_its_pairs(focus):
     assert abs(full["gold_log_likelihood"] - window["gold_log_likelihood"]) > 1e-3
 
 
-@pytest.mark.parametrize("method", ["full", "window", "random-groups"])
-def test_a_shared_prompt_changes_nothing(focus, tmp_path, method):
+@pytest.mark.parametrize(("method", "flags"), [
+    ("full", []), ("window", ["--window", 16]), ("random-groups", ["--window", 16, "--groups", 8, "--groups-per-token", 2]),
+])
+def test_a_shared_prompt_changes_nothing(focus, tmp_path, method, flags):
     """Choices share the pass over a long prompt; single continuations of the same texts do not."""
     question = "Lily went to the park with her mom and saw a big red ball. " * 8
     choices = ["ball", "sun", "elephant"]
@@ -149,8 +151,7 @@ def test_a_shared_prompt_changes_nothing(focus, tmp_path, method):
     ):
         (tmp_path / task).mkdir()
         (tmp_path / task / name).write_text("\n".join(map(json.dumps, lines)))
-    scores_of(focus, "arc-easy,lambada", "--tasks-data", tmp_path, "--method", method, "--window", 16, "--groups", 8,
-              "--groups-per-token", 2, "--out", tmp_path)
+    scores_of(focus, "arc-easy,lambada", "--tasks-data", tmp_path, "--method", method, *flags, "--out", tmp_path)
     shared = json.loads((tmp_path / "items-arc-easy.jsonl").read_text())
     single = [json.loads(line) for line in (tmp_path / "items-lambada.jsonl").read_text().splitlines()]
     assert shared["tokens"] > 160

@@ -38,12 +38,6 @@ const std::vector<Owned>& owned_flags() {
   return kOwned;
 }
 
-// Methods of this file without a window and sinks.
-const std::vector<std::string> kWithoutNearKeys = {"performer", "linformer"};
-
-const std::vector<std::string> kGroupFlags = {"groups", "groups-per-token", "group-dim",    "tau",    "sinkhorn-iters",
-                                              "shared", "symmetric",        "global-group", "routing"};
-
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -84,21 +78,11 @@ void BaselineOptions::declare(OptionTable& table) {
 }
 
 void BaselineOptions::check(const OptionTable& table, const std::string& method) const {
-  bool comparison = false;
   for (const Owned& entry : owned_flags()) {
-    comparison |= contains(entry.methods, method);
     if (table.changed(entry.flag) && !contains(entry.methods, method)) {
       fail_usage("--{} belongs to --method {}{}", entry.flag, fmt::join(entry.methods, " or "),
                  method.empty() ? "" : ", not to " + method);
     }
-  }
-  if (!comparison) return;
-  for (const std::string& flag : kGroupFlags) {
-    if (table.changed(flag)) fail_usage("--{}: --method {} has no groups", flag, method);
-  }
-  if (!contains(kWithoutNearKeys, method)) return;
-  for (const char* flag : {"window", "sinks"}) {
-    if (table.changed(flag)) fail_usage("--{}: --method {} attends no window and no sinks", flag, method);
   }
 }
 

@@ -29,9 +29,8 @@ struct BaselineOptions {
 
   /// Declares the flags; the help of each begins with the methods it belongs to.
   void declare(OptionTable& table);
-  /// Throws UsageError, naming flag and methods, for a flag that was changed though it is none of the method's: those
-  /// above and, for the comparison methods, the flags of groups, --window and --sinks. An empty name stands for a
-  /// method that is none of them.
+  /// Throws UsageError, naming flag and methods, for a flag of these that was changed though it is none of the
+  /// method's. An empty name stands for a method that is none of them.
   void check(const OptionTable& table, const std::string& method) const;
 };
 

@@ -110,6 +110,7 @@ std::string read_text_or_gzip(const fs::path& file) {
   while ((count = gzread(stream, chunk.data(), static_cast<unsigned>(chunk.size()))) > 0) {
     content.append(chunk, 0, static_cast<size_t>(count));
   }
+  const bool packed = !gzdirect(stream);
   int code = Z_OK;
   std::string message = gzerror(stream, &code);
   if (code == Z_ERRNO) message = reason(errno);
@@ -119,6 +120,8 @@ std::string read_text_or_gzip(const fs::path& file) {
     fail("cannot read {}: damaged or cut-off gzip data after {} bytes of text ({})", file.string(), content.size(),
          message);
   }
+  if (!packed && !content.empty() && file.extension() == ".gz")
+    fail("cannot read {}: not gzip data, which its name promises", file.string());
   return content;
 }
 

@@ -11,7 +11,7 @@ namespace focus {
 std::string read_file(const std::filesystem::path& file);
 
 /// The whole file, unpacked if it is gzip data (whatever its name). Throws Error with the path when it cannot be read,
-/// is damaged or ends early.
+/// is damaged or ends early, and when it has a name in .gz but holds other than gzip data.
 std::string read_text_or_gzip(const std::filesystem::path& file);
 
 /// Replaces or creates `file` so that a crash leaves the old content or the new, never a part: written to a temporary

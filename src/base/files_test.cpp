@@ -76,8 +76,10 @@ TEST_F(Files, GzipIsUnpackedAndPlainTextPassedThrough) {
   gzwrite(out, text.data(), static_cast<unsigned>(text.size()));
   gzclose(out);
   EXPECT_EQ(read_text_or_gzip(folder_ / "a.gz"), text);
+  write_file_atomically(folder_ / "plain.txt", "plain");
+  EXPECT_EQ(read_text_or_gzip(folder_ / "plain.txt"), "plain");
   write_file_atomically(folder_ / "plain.gz", "plain");
-  EXPECT_EQ(read_text_or_gzip(folder_ / "plain.gz"), "plain");
+  EXPECT_THAT(error([&] { read_text_or_gzip(folder_ / "plain.gz"); }), HasSubstr("plain.gz: not gzip data"));
   write_file_atomically(folder_ / "empty.gz", "");
   EXPECT_EQ(read_text_or_gzip(folder_ / "empty.gz"), "");
 }

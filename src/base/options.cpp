@@ -153,7 +153,10 @@ std::optional<std::string> Option::parse<std::string>(const std::string& text) c
 template <>
 std::optional<std::filesystem::path> Option::parse<std::filesystem::path>(const std::string& text) const {
   if (text.empty()) return std::nullopt;
-  return std::filesystem::path(text);
+  std::filesystem::path path(text);
+  // "DIR/" is DIR: the last component must name something.
+  if (!path.has_filename() && path.has_relative_path()) path = path.parent_path();
+  return path;
 }
 template <>
 std::optional<bool> Option::parse<bool>(const std::string& text) const {

@@ -4,6 +4,7 @@
 #include <toml++/toml.h>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/json_text.h"
 #include "base/options.h"
 
@@ -40,7 +41,7 @@ std::string toml_value(const json& value) {
 void OptionTable::read_config(const std::filesystem::path& file) {
   toml::table table;
   try {
-    table = toml::parse_file(file.string());
+    table = toml::parse(read_file(file), file.string());
   } catch (const toml::parse_error& error) {
     const auto line = error.source().begin.line;
     if (line == 0) fail("--config {}: {}", file.string(), error.description());

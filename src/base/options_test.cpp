@@ -214,6 +214,7 @@ TEST(Options, ConfigErrorsNameFileAndKey) {
   EXPECT_THAT(error("fast = 1"), HasSubstr("fast = 1: expected true or false"));
   EXPECT_THROW(s.table.parse({"--config", write_config("a = = 1").string()}), Error);
   EXPECT_THROW(s.table.parse({"--config", "/no/such/file.toml"}), Error);
+  EXPECT_THAT(s.error({"--config", testing::TempDir()}), HasSubstr("it is a folder"));
 }
 
 TEST(Options, RecordIsReadBackAsConfig) {
@@ -271,6 +272,53 @@ TEST(RunOptions, GroupsAreCheckedAgainstEachOther) {
     FAIL();
   } catch (const UsageError& e) {
     EXPECT_STREQ(e.what(), "--groups-per-token 65: expected at most the number of groups, 64");
+  }
+}
+
+TEST(RunOptions, FlagsThatTheMethodDoesNothingWithAreRefused) {
+  const auto chosen = [](const std::vector<std::string>& arguments) -> std::string {
+    OptionTable table("eval", "s");
+    CommonOptions common;
+    AttentionOptions attention;
+    common.declare(table, kAdapterFlag);
+    attention.declare(table, {"full", "focus", "window", "random-groups", "oracle", "performer"}, "as it comes");
+    table.parse(arguments);
+    attention.resolve(table);
+    try {
+      attention.choose_method(table, common.adapter.has_value());
+    } catch (const UsageError& e) {
+      return e.what();
+    }
+    return attention.method;
+  };
+  EXPECT_EQ(chosen({}), "full");
+  EXPECT_EQ(chosen({"--adapter", "a"}), "focus");
+  EXPECT_EQ(chosen({"--adapter", "a", "--force", "--window", "3", "--groups-per-token", "3", "--tau", "0.5"}), "focus");
+  EXPECT_EQ(chosen({"--method", "focus"}), "--method focus needs --adapter: a folder made by focus train");
+  for (const char* flag : {"--window", "--sinks", "--groups", "--groups-per-token", "--tau", "--sinkhorn-iters"}) {
+    EXPECT_THAT(chosen({"--method", "full", flag, "2"}), AllOf(HasSubstr(flag), HasSubstr("--method full"))) << flag;
+    EXPECT_THAT(chosen({flag, "2"}), AllOf(HasSubstr(flag), HasSubstr("--method full"))) << flag;
+  }
+  EXPECT_THAT(chosen({"--method", "full", "--shared"}), HasSubstr("--shared: --method full has no groups"));
+  EXPECT_THAT(chosen({"--method", "full", "--routing", "paper"}), HasSubstr("--routing"));
+  EXPECT_THAT(chosen({"--method", "full", "--force"}), HasSubstr("--force belongs to --adapter"));
+  EXPECT_THAT(chosen({"--method", "full", "--adapter", "a"}), HasSubstr("--adapter: --method full takes nothing"));
+  EXPECT_THAT(chosen({"--method", "performer", "--adapter", "a"}), HasSubstr("takes nothing"));
+  EXPECT_EQ(chosen({"--method", "window", "--adapter", "a", "--window", "9"}), "window");
+  EXPECT_THAT(chosen({"--method", "window", "--groups", "8"}), HasSubstr("--groups: --method window has no groups"));
+  EXPECT_EQ(chosen({"--method", "random-groups", "--groups", "8", "--shared", "--sinks", "2"}), "random-groups");
+  EXPECT_THAT(chosen({"--method", "random-groups", "--tau", "1"}), HasSubstr("--tau: --method random-groups draws"));
+  EXPECT_THAT(chosen({"--method", "oracle", "--groups", "8"}), HasSubstr("oracle has no groups"));
+  EXPECT_EQ(chosen({"--method", "full", "--window", "128"}), "full");  // As a saved run record gives every option.
+}
+
+TEST(Options, PathsLoseATrailingSlash) {
+  std::filesystem::path path;
+  OptionTable table("t", "s");
+  table.add("folder", &path, "a folder");
+  for (const auto& [given, kept] : {std::pair{"a/b/", "a/b"}, {"a/b//", "a/b"}, {"/", "/"}, {"./", "."}, {"a", "a"}}) {
+    table.parse({"--folder", given});
+    EXPECT_EQ(path, kept) << given;
   }
 }
 

@@ -1,6 +1,7 @@
 #include "base/python_script.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 
 namespace focus {
 
@@ -26,11 +28,7 @@ namespace {
   ::_exit(127);
 }
 
-int wait_for(pid_t child) {
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0) require(errno == EINTR, "waiting for a process: {}", std::strerror(errno));
-  return status;
-}
+constexpr useconds_t kPollMicroseconds = 20'000;
 
 }  // namespace
 
@@ -58,7 +56,16 @@ int run_and_wait(const std::vector<std::string>& command) {
   const pid_t child = ::fork();
   require(child >= 0, "cannot start {}: {}", command.front(), std::strerror(errno));
   if (child == 0) replace_process(command);
-  const int status = wait_for(child);
+  int status = 0;
+  for (bool told = false; true;) {
+    const pid_t ended = ::waitpid(child, &status, WNOHANG);
+    if (ended == child) break;
+    require(ended == 0 || errno == EINTR, "waiting for a process: {}", std::strerror(errno));
+    // From a terminal the program had the signal already; from elsewhere only this process.
+    if (interrupted() && !told) told = ::kill(child, SIGINT) == 0;
+    ::usleep(kPollMicroseconds);
+  }
+  if (interrupted() && WIFSIGNALED(status)) return 128 + WTERMSIG(status);
   require(WIFEXITED(status), "{} was ended by signal {}", command.front(), WTERMSIG(status));
   return WEXITSTATUS(status);
 }

@@ -18,8 +18,8 @@ std::filesystem::path find_shipped(const std::string& in_sources, const std::str
 /// The command line that runs a script: $FOCUS_PYTHON, the virtual environment beside the scripts, or python3.
 std::vector<std::string> python_command(const std::filesystem::path& script);
 
-/// Runs a program with its output passed through and returns its exit status, 127 when it cannot be run. Throws Error
-/// when it was ended by a signal.
+/// Runs a program with its output passed through and returns its exit status, 127 when it cannot be run. An interrupt
+/// under an InterruptGuard is passed on to it as SIGINT. Throws Error when it was ended by a signal without one.
 int run_and_wait(const std::vector<std::string>& command);
 
 /// A program that answers every line written to its standard input by one line on its standard output. Its standard

@@ -58,15 +58,48 @@ void CommonOptions::declare(OptionTable& table, unsigned flags) {
   table.add("verbose", &verbose, "log details").unrecorded();
 }
 
-void AttentionOptions::declare(OptionTable& table, const std::vector<std::string>& methods) {
+namespace {
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+const std::vector<std::string> kGroupFlags = {"groups", "groups-per-token", "group-dim",    "tau",    "sinkhorn-iters",
+                                              "shared", "symmetric",        "global-group", "routing"};
+// Those that random lists have a meaning for.
+const std::vector<std::string> kRandomFlags = {"groups", "groups-per-token", "shared"};
+// Methods that attend no window and no sinks, and so take nothing from an adapter.
+const std::vector<std::string> kWithoutNearKeys = {"full", "performer", "linformer"};
+
+void check_group_flags(const OptionTable& table, const std::string& method) {
+  if (method == "focus") return;
+  for (const std::string& flag : kGroupFlags) {
+    if (!table.changed(flag)) continue;
+    if (method != "random-groups") fail_usage("--{}: --method {} has no groups", flag, method);
+    if (!contains(kRandomFlags, flag)) fail_usage("--{}: --method {} draws its lists at random", flag, method);
+  }
+  if (!contains(kWithoutNearKeys, method)) return;
+  for (const char* flag : {"window", "sinks"}) {
+    if (table.changed(flag)) fail_usage("--{}: --method {} attends no window and no sinks", flag, method);
+  }
+}
+
+}  // namespace
+
+void AttentionOptions::declare(OptionTable& table, const std::vector<std::string>& methods,
+                               const std::string& default_method) {
   table.section("Attention and groups");
   takes_method_ = !methods.empty();
-  if (takes_method_) table.add("method", &method, "attention method").one_of(methods);
-  table.add("groups", &groups, "lists of tokens a head (K)").value_name("K").at_least(1).at_most(4096);
+  if (takes_method_) {
+    table.add("method", &method, "attention method; with --adapter the others take its window, sinks and groups")
+        .one_of(methods)
+        .default_text(default_method);
+  }
+  table.add("groups", &groups, "lists of tokens a head (K)").value_name("K").at_least(1).at_most(4095);
   table.add("groups-per-token", &groups_per_token, "lists that a query probes; with --symmetric groups a token joins")
       .value_name("P")
       .at_least(1)
-      .at_most(4096);
+      .at_most(4095);
   table.add("window", &window, "tokens at most this far back are always attended").value_name("W").at_least(0);
   table.add("sinks", &sinks, "first tokens of a document that all attend").at_least(0).at_most(4096);
   table.add("group-dim", &group_dim, "dimensions of the routing index").at_least(1).at_most(1024);
@@ -89,6 +122,16 @@ void AttentionOptions::resolve(const OptionTable& table) {
     fail_usage("--groups-per-token {}: expected at most the number of groups, {}", groups_per_token, groups);
   }
   if (takes_method_) baselines.check(table, table.given("method") ? method : "");
+}
+
+void AttentionOptions::choose_method(const OptionTable& table, bool adapter) {
+  if (!table.given("method")) method = adapter ? "focus" : "full";
+  if (method == "focus" && !adapter) fail_usage("--method focus needs --adapter: a folder made by focus train");
+  if (adapter && contains(kWithoutNearKeys, method)) {
+    fail_usage("--adapter: --method {} takes nothing from an adapter", method);
+  }
+  if (!adapter && table.changed("force")) fail_usage("--force belongs to --adapter");
+  check_group_flags(table, method);
 }
 
 }  // namespace focus

@@ -70,10 +70,15 @@ struct AttentionOptions {
 
   /// Declares --method (one of `methods`) and the flags of the comparison methods, both left out when that is empty,
   /// and the flags of groups. With --symmetric and neither given, K and k become the paper's 8 and 1: see resolve().
-  void declare(OptionTable& table, const std::vector<std::string>& methods);
+  /// `default_method` is what help says of the method where none is given (default: that of this struct).
+  void declare(OptionTable& table, const std::vector<std::string>& methods, const std::string& default_method = "");
   /// To be called after parsing: fills in what depends on other flags and checks flags against each other. Throws
   /// UsageError with both numbers (more groups per token than groups) and for flags of another method.
   void resolve(const OptionTable& table);
+  /// Where a method runs a model: without --method "focus" if there is an adapter, else "full". Throws UsageError,
+  /// naming flag and method, for a flag that was changed though the method does nothing with it, --adapter and --force
+  /// among them, and for "focus" without an adapter. The table must have --method and --force.
+  void choose_method(const OptionTable& table, bool adapter);
 
  private:
   bool takes_method_ = false;  // Whether --method was declared.

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_reader.h"
 #include "chat/parser.h"
 #include "chat/renderer.h"
 
@@ -19,7 +20,7 @@ constexpr const char* kSpecialTokens[] = {"bos_token", "eos_token", "unk_token",
 ordered_json read_config(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / kConfigFile;
   if (!std::filesystem::exists(file)) return ordered_json::object();
-  ordered_json config = ordered_json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  ordered_json config = parse_json<ordered_json>(read_file(file), file.string());
   require(config.is_object(), "{}: not a JSON object", file.string());
   return config;
 }
@@ -41,8 +42,8 @@ std::string template_text(const ordered_json& config, const std::filesystem::pat
   if (found->is_string()) return found->get<std::string>();
   if (found->is_array()) {
     for (const ordered_json& entry : *found) {
-      const bool fits = entry.is_object() && entry.value("name", "") == "default" && entry.contains("template") &&
-                        entry["template"].is_string();
+      const bool fits = entry.is_object() && entry.contains("name") && entry["name"] == "default" &&
+                        entry.contains("template") && entry["template"].is_string();
       if (fits) return entry["template"].get<std::string>();
     }
   }
@@ -55,11 +56,12 @@ struct ChatTemplate::Parsed {
   jinja::Body body;
 };
 
-ChatTemplate::ChatTemplate(const std::string& source, ordered_json variables) : variables_(std::move(variables)) {
+ChatTemplate::ChatTemplate(const std::string& source, ordered_json variables, std::string name)
+    : variables_(std::move(variables)), name_(std::move(name)) {
   try {
     parsed_ = std::make_shared<const Parsed>(Parsed{jinja::parse(source)});
   } catch (const Error& e) {
-    fail("chat template: {}", e.what());
+    fail("{}: {}", name_, e.what());
   }
 }
 
@@ -70,8 +72,8 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder) {
     if (const auto text = token_text(config, name)) variables[name] = *text;
   }
   const std::filesystem::path file = folder / kTemplateFile;
-  const std::string source = std::filesystem::exists(file) ? read_file(file) : template_text(config, folder);
-  return {source, std::move(variables)};
+  if (std::filesystem::exists(file)) return {read_file(file), std::move(variables), file.string()};
+  return {template_text(config, folder), std::move(variables), (folder / kConfigFile).string() + ": chat_template"};
 }
 
 std::string ChatTemplate::render(const std::vector<ChatMessage>& messages, bool add_generation_prompt) const {
@@ -90,7 +92,7 @@ std::string ChatTemplate::render(const ordered_json& variables) const {
   try {
     return jinja::render(parsed_->body, scope);
   } catch (const Error& e) {
-    fail("chat template: {}", e.what());
+    fail("{}: {}", name_, e.what());
   }
 }
 

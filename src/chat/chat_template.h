@@ -25,8 +25,9 @@ class ChatTemplate {
   /// the special tokens of tokenizer_config.json, which templates may use. Throws Error naming the folder when there is
   /// no template, or the file that cannot be read.
   static ChatTemplate load(const std::filesystem::path& folder);
-  /// A template given as text. `variables` are seen by it besides the messages. Throws Error naming the line.
-  ChatTemplate(const std::string& source, nlohmann::ordered_json variables);
+  /// A template given as text. `variables` are seen by it besides the messages; `name` is what messages call it. Throws
+  /// Error naming the line.
+  ChatTemplate(const std::string& source, nlohmann::ordered_json variables, std::string name = "chat template");
 
   /// The text of a conversation; with `add_generation_prompt` up to where the assistant's answer begins. It holds the
   /// special tokens that the model wants, so it is encoded without adding any.
@@ -38,6 +39,7 @@ class ChatTemplate {
   struct Parsed;
   std::shared_ptr<const Parsed> parsed_;
   nlohmann::ordered_json variables_;
+  std::string name_;
 };
 
 /// The text of a special token such as "bos_token" or "eos_token" in a folder's tokenizer_config.json; nothing when the

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/json_text.h"
 
 namespace focus::jinja {
 
@@ -62,13 +63,13 @@ void write_json(const Value& value, int64_t indent, int64_t depth, std::string& 
       if (!first) out += separator;
       first = false;
       line(depth + 1);
-      out += nlohmann::json(name).dump() + ": ";
+      out += json_text(name) + ": ";
       write_json(item, indent, depth + 1, out);
     }
     line(depth);
     out += '}';
   } else if (value.is_string()) {
-    out += nlohmann::json(value.as_string()).dump();
+    out += json_text(value.as_string());
   } else if (value.is_none()) {
     out += "null";
   } else if (value.is_bool()) {

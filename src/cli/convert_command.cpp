@@ -3,6 +3,9 @@
 #include <initializer_list>
 
 #include "base/error.h"
+#include "base/interrupt.h"
+#include "base/json_reader.h"
+#include "base/log.h"
 #include "base/python_script.h"
 #include "cli/output.h"
 #include "cli/tokenize.h"
@@ -44,18 +47,47 @@ class ConvertCommand : public Command {
       return tokenize(run.threads);
     }
     refuse({"shard-tokens", "keep-line-wraps"}, "without --tokenize");
+    check_source();
     std::vector<std::string> command = python_command(find_script("convert.py"));
     command.insert(command.end(), {"--shard-gb", fmt::format("{}", shard_gb_)});
     if (tokenizer_) command.insert(command.end(), {"--tokenizer", tokenizer_->string()});
     if (dtype_) command.insert(command.end(), {"--dtype", *dtype_});
+    if (common_.json) command.emplace_back("--json");
+    if (common_.quiet) command.emplace_back("--quiet");
     command.insert(command.end(), {"--", source_.string(), out_.string()});
+    const InterruptGuard guard;
     const int status = run_and_wait(command);
+    if (interrupted()) {
+      log_warning("interrupted: nothing was written");
+      return 1;
+    }
     require(status != 127, "convert: {} cannot be run; FOCUS_PYTHON names a Python with torch, gguf and safetensors",
             command.front());
     return status == 0 ? 0 : 1;
   }
 
  private:
+  /// What can be told without Python, which takes seconds to start.
+  void check_source() const {
+    require(fs::exists(source_), "{}: no such file or folder", source_.string());
+    require(!fs::exists(fs::symlink_status(out_)), "{} exists already", out_.string());
+    if (tokenizer_) {
+      fs::path file = *tokenizer_;
+      if (fs::is_directory(file)) file /= "tokenizer.json";
+      require(fs::exists(file) || fs::exists(file.string() + ".gz"), "--tokenizer {}: no such file", file.string());
+    }
+    if (!fs::is_directory(source_)) return;
+    if (tokenizer_) fail_usage("--tokenizer is for GGUF files; the tokenizer of {} is kept", source_.string());
+    require(fs::exists(source_ / "config.json"), "{}: it has no config.json", source_.string());
+    read_json_object(source_ / "config.json");
+    const fs::path index = source_ / "pytorch_model.bin.index.json";
+    if (fs::exists(index)) {
+      read_json_object(index);
+    } else {
+      require(fs::exists(source_ / "pytorch_model.bin"), "{}: there is no pytorch_model.bin", source_.string());
+    }
+  }
+
   int tokenize(int64_t workers) const {
     if (!tokenizer_) fail_usage("--tokenize needs --tokenizer: a model's folder or its tokenizer.json");
     const nlohmann::json summary = tokenize_to_shards({.source = source_,

@@ -44,11 +44,12 @@ class EvalCommand : public Command {
         .value_name("X")
         .above(0);
     tasks_.declare(table);
-    attention_.declare(table, method_names());
+    attention_.declare(table, method_names(), "focus with --adapter, else full");
   }
 
   int run(const RunContext& run) override {
     attention_.resolve(run.options);
+    attention_.choose_method(run.options, common_.adapter.has_value());
     const bool text = !common_.data.empty();
     if (!text && !tasks_.any()) fail_usage("eval needs --data, --tasks or both");
     for (const char* flag : {"context", "stride", "max-windows", "keep-line-wraps"}) {

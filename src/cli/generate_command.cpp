@@ -62,19 +62,26 @@ class GenerateCommand : public Command {
         .one_of({"float32", "bfloat16", "float16"})
         .default_text("the model's");
     table.add("cache", &options_.use_cache, "keep keys and values; --no-cache recomputes everything for each token");
-    attention_.declare(table, method_names());
+    attention_.declare(table, method_names(), "focus with --adapter, else full");
   }
 
   int run(const RunContext& run) override {
     attention_.resolve(run.options);
+    attention_.choose_method(run.options, common_.adapter.has_value());
     const std::vector<std::string> texts = prompt_texts();
     if (system_ && !chat_) fail_usage("--system belongs to --chat");
+    for (const char* flag : {"top-k", "top-p", "min-p"}) {
+      if (options_.sampling.temperature == 0 && run.options.changed(flag)) {
+        fail_usage("--{}: --temperature 0 takes the most likely token each time", flag);
+      }
+    }
     if (cache_dtype_ && !options_.use_cache) fail_usage("--cache-dtype: there is no cache with --no-cache");
     options_.cache_dtype = parse_dtype(cache_dtype_);
     const Session session = open_session(common_, run.device);
     const std::unique_ptr<AttentionMethod> method = open_method(session, common_, attention_, run.options);
     if (!method->is_causal()) fail_usage("method {} reads later tokens: it cannot generate", method->name());
     options_.sampling.seed = static_cast<uint64_t>(common_.seed);
+    options_.sampling.model = common_.model.string();
     options_.stop_ids = stop_ids(session);
     const PromptEncoder encoder(session, common_.model, chat_, system_);
     std::vector<Prompt> prompts;
@@ -181,7 +188,7 @@ class GenerateCommand : public Command {
     if (common_.json && prompts.size() > 1) write_json_line(run);
     log_info(
         "{} + {} tokens ({}), prefill {:.1f} tokens/s, decode {:.1f} tokens/s, pairs kept {:.1f}% and {:.1f}%, cache "
-        "{:.1f} MB ({} tokens at most: {:.1f} MB)",
+        "{:.1f} MB allocated (keys and values of {} tokens, the most there can be: {:.1f} MB)",
         prompt_tokens, new_tokens, method.name(), prefill_rate, decode_rate, 100 * share(result.prefill_pairs),
         100 * share(result.decode_pairs), static_cast<double>(result.cache_bytes) / 1e6, result.context,
         static_cast<double>(limit) / 1e6);

@@ -3,10 +3,13 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <new>
+#include <nlohmann/json.hpp>
 
 #include "base/build_info.h"
 #include "base/error.h"
+#include "base/json_reader.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "cli/command.h"
@@ -69,6 +72,13 @@ int dispatch(const std::vector<std::string>& arguments, const std::vector<Comman
     return kUsage;
   }
   const std::string& first = arguments.front();
+  if (first == "help") {
+    // "focus help train" is "focus train --help".
+    if (arguments.size() > 2)
+      fail_usage("help {}: expected one command", fmt::join(arguments.begin() + 1, arguments.end(), " "));
+    return dispatch({arguments.size() == 2 && !arguments[1].starts_with('-') ? arguments[1] : "--help", "--help"},
+                    entries);
+  }
   if (first == "--help" || first == "-h" || first == "--version") {
     write_output(first == "--version" ? version_text() : program_help(entries));
     return 0;
@@ -90,6 +100,13 @@ int report(int code, std::string message) {
 
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
+}
+
+/// "PATH: reason" of what the standard library says about a path.
+std::string filesystem_text(const std::filesystem::filesystem_error& error) {
+  std::string text = error.path1().string();
+  if (!error.path2().empty()) text += " and " + error.path2().string();
+  return text.empty() ? error.code().message() : fmt::format("{}: {}", text, error.code().message());
 }
 
 /// LibTorch reports a failed allocation as an ordinary error.
@@ -114,6 +131,10 @@ int run_program(const std::vector<std::string>& arguments, const std::vector<Com
     return report(kUsage, error.what());
   } catch (const Error& error) {
     return report(kFailed, error.what());
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(kFailed, filesystem_text(error));
+  } catch (const nlohmann::json::exception& error) {
+    return report(kFailed, "JSON " + json_error_text(error, ""));
   } catch (const std::bad_alloc&) {
     return report(kFailed, out_of_memory(""));
   } catch (const c10::Error& error) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 #include <new>
 
@@ -88,6 +89,21 @@ TEST(Program, ExceptionsBecomeOneLine) {
   EXPECT_THAT(torch.err, AllOf(HasSubstr("focus: error: mat1 and mat2 shapes cannot be multiplied"),
                                Not(HasSubstr("Exception raised from"))));
   EXPECT_EQ(std::count(torch.err.begin(), torch.err.end(), '\n'), 1);
+}
+
+TEST(Program, WhatLibrariesThrowIsSaidInOurWords) {
+  const std::string name(300, 'x');
+  EXPECT_EQ(run_throwing([&] { std::filesystem::exists("/" + name); }).err,
+            "focus: error: /" + name + ": File name too long\n");
+  EXPECT_EQ(run_throwing([] { nlohmann::json(3).get<std::string>(); }).err,
+            "focus: error: JSON (type must be string, but is number)\n");
+}
+
+TEST(Program, HelpIsACommandToo) {
+  EXPECT_EQ(run({"help"}).out, run({"--help"}).out);
+  EXPECT_EQ(run({"help", "probe"}).out, run({"probe", "--help"}).out);
+  EXPECT_EQ(run({"help", "prob"}).code, 2);
+  EXPECT_EQ(run({"help", "probe", "x"}).code, 2);
 }
 
 TEST(Program, FailedAllocationsAreCalledOutOfMemory) {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_reader.h"
 #include "base/log.h"
 
 namespace focus {
@@ -21,7 +22,7 @@ std::vector<std::string> read_prompts(const std::filesystem::path& file) {
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     if (json_lines) {
-      const nlohmann::json entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      const nlohmann::json entry = parse_json(line, fmt::format("{}, line {}", file.string(), number));
       require(entry.is_object() && entry.contains("prompt") && entry["prompt"].is_string(),
               "{}, line {}: an object with a text \"prompt\" was expected", file.string(), number);
       line = entry["prompt"].get<std::string>();

@@ -12,6 +12,7 @@
 #include "data/token_shards.h"
 #include "models/lora.h"
 #include "models/rope_scaling.h"
+#include "weights/hf_folder.h"
 
 namespace focus {
 
@@ -55,6 +56,7 @@ Session open_session(const CommonOptions& common, const at::Device& device, Sess
     fail_usage("--weights resident is for --device cpu, not {}", device.str());
   }
   if (common.rope_scaling) load.rope_scaling = parse_rope_scaling(*common.rope_scaling);
+  HfFolder::open(common.model);  // Says what is wrong with the folder before its tokenizer is looked for.
   Tokenizer tokenizer = Tokenizer::load(common.model);
   std::unique_ptr<CausalLM> model = from == SessionStart::kRandomWeights
                                         ? init_model(common.model, static_cast<uint64_t>(common.seed), load)
@@ -107,7 +109,7 @@ std::shared_ptr<const Router> open_router(const Session& session, const std::fil
 
 std::unique_ptr<AttentionMethod> open_method(const Session& session, const CommonOptions& common,
                                              AttentionOptions& options, const OptionTable& table) {
-  if (!table.given("method")) options.method = common.adapter ? "focus" : "full";
+  options.choose_method(table, common.adapter.has_value());
   MethodOptions method;
   method.seed = static_cast<uint64_t>(common.seed);
   method.routing = routing_config(options);
@@ -118,8 +120,6 @@ std::unique_ptr<AttentionMethod> open_method(const Session& session, const Commo
     if (options.method == "focus") {
       method.router = std::make_shared<Router>(adapter.router->with_config(method.routing));
     }
-  } else if (options.method == "focus") {
-    fail_usage("--method focus needs --adapter: a folder made by focus train");
   }
   return make_method(options.method, method);
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_reader.h"
 #include "base/log.h"
 
 namespace focus {
@@ -56,8 +57,7 @@ void for_each_line(std::string_view text, Visit visit) {
 }
 
 std::string text_of_json_line(const fs::path& file, int64_t number, const std::string& line) {
-  const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-  if (object.is_discarded()) fail("{}: line {}: no valid JSON", file.string(), number);
+  const nlohmann::json object = parse_json(line, fmt::format("{}: line {}", file.string(), number));
   const auto text = object.is_object() ? object.find("text") : object.end();
   if (!object.is_object() || text == object.end() || !text->is_string()) {
     fail("{}: line {}: expected an object with a string \"text\"", file.string(), number);
@@ -172,6 +172,11 @@ std::vector<fs::path> list_text_files(const fs::path& path) {
   std::vector<fs::path> files;
   std::error_code error;
   for (fs::recursive_directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().filename().string().starts_with('.')) {
+      // Hidden: version control, caches, unfinished downloads.
+      entry.disable_recursion_pending();
+      continue;
+    }
     if (entry->is_regular_file() && kind_of(entry->path()) != Kind::kOther) files.push_back(entry->path());
   }
   if (error) fail("cannot read {}: {}", path.string(), error.message());

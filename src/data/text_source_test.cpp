@@ -77,8 +77,12 @@ TEST_F(TextSource, JsonLinesKeepTheirLineBreaks) {
 
 TEST_F(TextSource, FoldersAreSortedAndUnpacked) {
   write("b.txt", "b");
-  write("a.txt.gz", "a");
-  write("sub/c.jsonl.gz", "{\"text\":\"c\"}\n");
+  gzFile packed = gzopen((folder_ / "a.txt.gz").c_str(), "wb");
+  gzwrite(packed, "a", 1);
+  gzclose(packed);
+  write(".hidden.txt", "hidden");
+  write(".git/d.txt", "hidden");
+  write("sub/c.jsonl", "{\"text\":\"c\"}\n");
   write("README.md", "not text data");
   const TextCorpus corpus = read(folder_);
   EXPECT_THAT(corpus.documents, ElementsAre("a", "b", "c"));
@@ -101,8 +105,9 @@ TEST_F(TextSource, ErrorsNameTheFile) {
   EXPECT_THAT(error(folder_), HasSubstr("no .txt"));
   EXPECT_THAT(error(write("empty.txt", "")), HasSubstr("empty.txt: the file is empty"));
   EXPECT_THAT(error(write("empty.txt.gz", "")), HasSubstr("empty.txt.gz: the file is empty"));
+  EXPECT_THAT(error(write("plain.txt.gz", "text")), HasSubstr("plain.txt.gz: not gzip data"));
   EXPECT_THAT(error(write("blank.txt", " \n\n")), HasSubstr("blank.txt: no text"));
-  EXPECT_THAT(error(write("a.jsonl", "{\"text\": \"a\"}\n{oops\n")), HasSubstr("a.jsonl: line 2: no valid JSON"));
+  EXPECT_THAT(error(write("a.jsonl", "{\"text\": \"a\"}\n{oops\n")), HasSubstr("a.jsonl: line 2: not valid JSON"));
   EXPECT_THAT(error(write("b.jsonl", "\n[1]\n")), HasSubstr("b.jsonl: line 2: expected an object"));
   EXPECT_THAT(error(write("c.jsonl", "{\"text\": 1}")), HasSubstr("c.jsonl: line 1: expected an object"));
   EXPECT_THAT(error(write("d.jsonl", "{\"txt\": \"a\"}")), HasSubstr("d.jsonl: line 1: expected an object"));

@@ -21,11 +21,11 @@ int64_t context_of(const CausalLM& model, int64_t shortest, int64_t longest, con
   require(shortest > 0, "the prompt has no tokens and the tokenizer adds none");
   require(longest < limit, "the prompt has {} tokens, but the {} is {}: no room for a new one", longest,
           options.max_context ? "context allowed by --max-context" : "model's context", limit);
-  const int64_t wanted = longest + options.max_new_tokens;
-  require(options.max_context || wanted <= limit,
-          "the prompt's {} tokens and {} new ones need a context of {}, but the model's is {}", longest,
-          options.max_new_tokens, wanted, limit);
-  return std::min(wanted, limit);
+  const bool fits = options.max_new_tokens <= limit - longest;  // The sum might not fit 64 bits.
+  require(options.max_context || fits,
+          "the prompt's {} tokens and {} new ones (--max-new-tokens) do not fit the model's context of {}", longest,
+          options.max_new_tokens, limit);
+  return fits ? longest + options.max_new_tokens : limit;
 }
 
 /// The rows of a batch side by side, padded on the left.

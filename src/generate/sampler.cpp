@@ -25,7 +25,7 @@ Sampler::Sampler(const SamplingOptions& options)
 
 at::Tensor Sampler::sample(const at::Tensor& logits, const std::vector<int32_t>& seen) {
   at::Tensor scores = logits.to(at::kCPU, at::kFloat);
-  require(!scores.isnan().any().item<bool>(), "the model gives NaN logits");
+  require(!scores.isnan().any().item<bool>(), "{} gives NaN logits (are its weights damaged?)", options_.model);
   if (options_.repetition_penalty != 1 && !seen.empty()) {
     const at::Tensor ids = std::get<0>(at::_unique(at::tensor(seen, at::kInt).to(at::kLong)));
     const at::Tensor chosen = scores.index_select(-1, ids);

@@ -17,6 +17,7 @@ struct SamplingOptions {
   /// Scores of tokens that were seen are divided by this if positive, else multiplied (Keskar et al. 2019); 1: none.
   double repetition_penalty = 1.0;
   uint64_t seed = 0;
+  std::string model = "the model";  ///< What messages call the model.
 };
 
 /// Draws tokens. Filters apply in the order repetition penalty, temperature, top-k, top-p, min-p, as in transformers.

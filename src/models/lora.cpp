@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_reader.h"
 #include "base/json_text.h"
 #include "models/config_fields.h"
 #include "weights/hf_folder.h"

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_reader.h"
 #include "base/json_text.h"
 #include "models/model.h"
 #include "weights/dtype.h"

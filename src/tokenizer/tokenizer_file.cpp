@@ -3,9 +3,13 @@
 #include <zlib.h>
 
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <memory>
+#include <string_view>
 
 #include "base/error.h"
+#include "base/json_reader.h"
 
 namespace focus {
 
@@ -19,7 +23,7 @@ constexpr size_t kMaxDepth = 64;
 // Builds the document, but sends model.vocab and model.merges straight to the lists.
 class Reader : public nlohmann::json_sax<json> {
  public:
-  explicit Reader(TokenizerFile& file) : file_(file) {}
+  Reader(TokenizerFile& file, std::string_view text) : file_(file), text_(text) {}
 
   bool null() override { return scalar(json(nullptr), "null"); }
   bool boolean(bool value) override { return scalar(json(value), "a boolean"); }
@@ -96,7 +100,8 @@ class Reader : public nlohmann::json_sax<json> {
   }
 
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
-    fail("{}: not valid JSON: {}", file_.name, error.what());
+    require(!text_.empty(), "{}: the file is empty", file_.name);
+    fail("{}: not valid JSON {}", file_.name, json_error_text(error, text_));
   }
 
  private:
@@ -156,6 +161,7 @@ class Reader : public nlohmann::json_sax<json> {
   }
 
   TokenizerFile& file_;
+  std::string_view text_;  // for messages
   Mode mode_ = Mode::kDocument;
   std::vector<Level> stack_;
   std::string key_;
@@ -165,8 +171,10 @@ class Reader : public nlohmann::json_sax<json> {
 }  // namespace
 
 std::string read_maybe_gzip(const std::filesystem::path& file) {
+  require(!std::filesystem::exists(file) || std::filesystem::is_regular_file(file), "{}: not a regular file",
+          file.string());
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> in(gzopen(file.c_str(), "rb"), &gzclose_r);
-  require(in != nullptr && !std::filesystem::is_directory(file), "{}: cannot be opened", file.string());
+  require(in != nullptr, "{}: cannot be opened: {}", file.string(), std::strerror(errno));
   gzbuffer(in.get(), 1 << 18);
   std::string text;
   std::array<char, 1 << 16> buffer;
@@ -178,13 +186,15 @@ std::string read_maybe_gzip(const std::filesystem::path& file) {
   int error = Z_OK;
   const char* message = gzerror(in.get(), &error);
   require(got == 0 && error == Z_OK, "{}: reading failed: {}", file.string(), message);
+  require(file.extension() != ".gz" || text.empty() || !gzdirect(in.get()),
+          "{}: not gzip data, which its name promises", file.string());
   return text;
 }
 
 TokenizerFile parse_tokenizer_file(const std::string& text, const std::string& name) {
   TokenizerFile file;
   file.name = name;
-  Reader reader(file);
+  Reader reader(file, text);
   json::sax_parse(text, &reader);
   return file;
 }

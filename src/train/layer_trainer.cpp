@@ -45,6 +45,17 @@ LayerTrainer::LayerTrainer(int64_t layer, const DistillationOptions& options) : 
 
 void LayerTrainer::observe(const DistillationLayer& window) {
   const at::NoGradGuard no_grad;
+  const std::pair<const char*, const at::Tensor&> parts[] = {{"hidden states", window.hidden},
+                                                             {"queries", window.q},
+                                                             {"keys", window.k},
+                                                             {"values", window.v},
+                                                             {"query weights", window.query_weight},
+                                                             {"key weights", window.key_weight}};
+  for (const auto& [name, tensor] : parts) {
+    require(!tensor.defined() || at::isfinite(tensor).all().item<bool>(),
+            "layer {}: the model's {} are not finite: it cannot be trained on (are its weights damaged?)", layer_,
+            name);
+  }
   const at::Tensor moment = at::matmul(window.hidden.t(), window.hidden).to(at::kDouble);
   moment_ = moment_.defined() ? moment_ + moment : moment;
   observed_ += window.hidden.size(0);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "attention/routing/formulas.h"
 #include "base/error.h"
 #include "train/synthetic_layer_test.h"
@@ -26,6 +28,25 @@ LayerTrainer initialised_trainer(const DistillationOptions& options) {
   trainer.observe(synthetic_layer(128, 0));
   trainer.initialise();
   return trainer;
+}
+
+TEST(LayerTrainer, ValuesThatAreNotFiniteAreNamed) {
+  const auto refused = [](DistillationLayer window) -> std::string {
+    LayerTrainer trainer(3, small_options());
+    try {
+      trainer.observe(window);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(refused(synthetic_layer(128, 0)), "no error");
+  DistillationLayer window = synthetic_layer(128, 0);
+  window.hidden[5][7] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_NE(refused(window).find("layer 3: the model's hidden states are not finite"), std::string::npos);
+  window = synthetic_layer(128, 0);
+  window.key_weight = window.key_weight / 0.0;
+  EXPECT_NE(refused(window).find("layer 3: the model's key weights are not finite"), std::string::npos);
 }
 
 TEST(LayerTrainer, BothStagesLowerTheError) {

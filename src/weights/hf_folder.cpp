@@ -3,7 +3,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/json_reader.h"
 #include "weights/safetensors.h"
 
 namespace focus {
@@ -58,19 +58,6 @@ NamedTensors read_shards(const fs::path& folder, const fs::path& index_file) {
 }
 
 }  // namespace
-
-json read_json_object(const fs::path& file) {
-  const std::string bytes = read_file(file);
-  require(!bytes.empty(), "{}: the file is empty", file.string());
-  json value;
-  try {
-    value = json::parse(bytes);
-  } catch (const json::parse_error& e) {
-    fail("{}: not valid JSON at byte {} of {}", file.string(), e.byte, bytes.size());
-  }
-  require(value.is_object(), "{}: the top level is not a JSON object", file.string());
-  return value;
-}
 
 HfFolder HfFolder::open(const fs::path& folder) {
   require(fs::exists(folder), "{}: no such model folder", folder.string());

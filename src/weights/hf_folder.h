@@ -34,7 +34,4 @@ class HfFolder {
   nlohmann::json generation_config_;
 };
 
-/// Reads a JSON file whose top level is an object. Throws Error naming the file and, for bad JSON, the position.
-nlohmann::json read_json_object(const std::filesystem::path& file);
-
 }  // namespace focus

@@ -21,7 +21,7 @@ namespace {
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& file) {
-    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // A FIFO would wait.
     require(descriptor >= 0, "{}: cannot open: {}", file.string(), std::strerror(errno));
     struct stat status = {};
     const bool ok = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);

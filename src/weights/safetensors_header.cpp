@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/json_reader.h"
 #include "weights/dtype.h"
 
 namespace focus {
@@ -34,13 +35,11 @@ json parse_json(std::string_view text, const std::string& file) {
     }
     return true;
   };
+  check_json_depth(text, file + ": header");
   try {
     return json::parse(text.begin(), text.end(), callback);
   } catch (const json::exception& e) {
-    const std::string what = e.what();
-    const size_t start = what.find("] ");
-    fail("{}: the header of {} bytes is not valid JSON: {}", file, text.size(),
-         start == std::string::npos ? what : what.substr(start + 2));
+    fail("{}: the header of {} bytes is not valid JSON {}", file, text.size(), json_error_text(e, text));
   }
 }
 

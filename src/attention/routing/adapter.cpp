@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_reader.h"
 #include "base/json_text.h"
 #include "weights/safetensors.h"
 
@@ -95,7 +96,7 @@ T field(const json& config, const std::filesystem::path& file, const char* name,
     if constexpr (std::is_same_v<T, int64_t>) require(at->is_number_integer(), "not an integer");
     return at->get<T>();
   } catch (const std::exception&) {
-    fail("{}: \"{}\" is {}, expected {}", file.string(), name, at->dump(), expected);
+    fail("{}: \"{}\" is {}, expected {}", file.string(), name, json_excerpt(*at), expected);
   }
 }
 
@@ -126,13 +127,7 @@ RoutingConfig routing_config(const json& json_config, const std::filesystem::pat
 }
 
 json read_config(const std::filesystem::path& file) {
-  json config;
-  try {
-    config = json::parse(read_file(file));
-  } catch (const json::exception& e) {
-    fail("{}: not valid JSON: {}", file.string(), e.what());
-  }
-  require(config.is_object(), "{}: a JSON object was expected", file.string());
+  json config = read_json_object(file);
   const auto type = field<std::string>(config, file, "peft_type", "FOCUS");
   require(type == "FOCUS", "{}: peft_type {}, expected FOCUS", file.string(), type);
   const auto version = field<int64_t>(config, file, "format_version", "an integer");
@@ -223,7 +218,11 @@ Adapter load_adapter(const std::filesystem::path& folder, const AdapterLoadOptio
   for (const std::string& name : weights.names()) {
     require(expected.count(name) != 0, "{}: the key {} is not part of this adapter", weights.path().string(), name);
   }
-  adapter.router = std::make_shared<Router>(config, std::move(routers));
+  try {
+    adapter.router = std::make_shared<Router>(config, std::move(routers));
+  } catch (const Error& e) {
+    fail("{}: {}", weights.path().string(), e.what());
+  }
   return adapter;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_reader.h"
 #include "eval/tasks/families.h"
 #include "eval/tasks/python_text.h"
 #include "eval/tasks/reading.h"
@@ -108,7 +109,7 @@ Task read_piqa(const std::filesystem::path& folder) {
 Task read_truthfulqa_mc1(const std::filesystem::path& folder) {
   Task task;
   const auto file = benchmark_file(folder / "truthfulqa", {"mc_task.json"});
-  const nlohmann::ordered_json all = nlohmann::ordered_json::parse(read_text_or_gzip(file), nullptr, false);
+  const nlohmann::ordered_json all = parse_json<nlohmann::ordered_json>(read_text_or_gzip(file), file.string());
   require(all.is_array(), "{}: expected a JSON list of questions", file.string());
   for (size_t i = 0; i < all.size(); ++i) {
     const Record record(fmt::format("{}: question {}", file.string(), i + 1), all[i]);

@@ -1,5 +1,6 @@
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_reader.h"
 #include "eval/tasks/families.h"
 #include "eval/tasks/python_text.h"
 #include "eval/tasks/reading.h"
@@ -29,7 +30,7 @@ Task read_gsm8k(const std::filesystem::path& folder) {
     task.items.push_back(question(record.text("question"), std::string(strip(answer.substr(mark + 4)))));
   });
   const std::filesystem::path file = benchmark_file(folder / "gsm8k", {"cot_8shot.json"});
-  const Record examples(file.string(), nlohmann::ordered_json::parse(read_text_or_gzip(file), nullptr, false));
+  const Record examples(file.string(), parse_json<nlohmann::ordered_json>(read_text_or_gzip(file), file.string()));
   const auto samples = examples.value().find("samples");
   if (samples == examples.value().end() || !samples->is_array()) examples.refuse("expected a list \"samples\"");
   for (const auto& sample : *samples) {

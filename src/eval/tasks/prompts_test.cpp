@@ -129,7 +129,7 @@ TEST(Reading, NamesTheLineAtFault) {
     return std::string();
   };
   EXPECT_EQ(refused("{\"text\": \"a b\"}\n"), "");
-  EXPECT_THAT(refused("{\"text\": \"a b\"}\n{\"text\": \"a\"\n"), HasSubstr("test.jsonl: line 2: no valid JSON"));
+  EXPECT_THAT(refused("{\"text\": \"a b\"}\n{\"text\": \"a\"\n"), HasSubstr("test.jsonl: line 2: not valid JSON"));
   EXPECT_THAT(refused("{\"text\": 5}\n"), HasSubstr("line 1: \"text\" is 5, expected text"));
   EXPECT_THAT(refused("{}\n"), HasSubstr("line 1: expected a field \"text\""));
   EXPECT_THAT(refused("[]\n"), HasSubstr("line 1: expected a JSON object"));

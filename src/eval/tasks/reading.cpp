@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_reader.h"
 
 namespace focus {
 
@@ -35,7 +36,7 @@ const nlohmann::ordered_json& Record::at(const char* field, const char* kind) co
 
 std::string Record::text(const char* field) const {
   const nlohmann::ordered_json& found = at(field, "text");
-  if (!found.is_string()) refuse(fmt::format("\"{}\" is {}, expected text", field, found.dump()));
+  if (!found.is_string()) refuse(fmt::format("\"{}\" is {}, expected text", field, json_excerpt(found)));
   return found.get<std::string>();
 }
 
@@ -60,7 +61,7 @@ int64_t Record::integer(const char* field) const {
       return std::stoll(text);
     }
   }
-  refuse(fmt::format("\"{}\" is {}, expected an integer", field, found.dump()));
+  refuse(fmt::format("\"{}\" is {}, expected an integer", field, json_excerpt(found)));
 }
 
 Record Record::object(const char* field) const {
@@ -92,9 +93,8 @@ void for_each_record(const fs::path& file, const std::function<void(const Record
   for (const std::string_view line : split_lines(text)) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    nlohmann::ordered_json value = nlohmann::ordered_json::parse(line, nullptr, false);
-    if (value.is_discarded()) fail("{}: line {}: no valid JSON", file.string(), number);
-    visit(Record(fmt::format("{}: line {}", file.string(), number), std::move(value)));
+    const std::string place = fmt::format("{}: line {}", file.string(), number);
+    visit(Record(place, parse_json<nlohmann::ordered_json>(line, place)));
   }
 }
 
