@@ -104,7 +104,7 @@ void AttentionOptions::declare(OptionTable& table, const std::vector<std::string
   table.add("sinks", &sinks, "first tokens of a document that all attend").at_least(0).at_most(4096);
   table.add("group-dim", &group_dim, "dimensions of the routing index").at_least(1).at_most(1024);
   table.add("tau", &tau, "temperature of the group scores").above(0);
-  table.add("sinkhorn-iters", &sinkhorn_iters, "Sinkhorn rounds that balance the groups in training").at_least(0);
+  table.add("sinkhorn-iters", &sinkhorn_iters, "Sinkhorn rounds that balance the groups in training").at_least(1);
   table.add("shared", &shared, "one set of lists a layer instead of one a KV head");
   table.add("symmetric", &symmetric, "the paper's form: a token joins its groups both as query and as key");
   table.add("global-group", &global_group,

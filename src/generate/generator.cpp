@@ -23,8 +23,8 @@ int64_t context_of(const CausalLM& model, int64_t shortest, int64_t longest, con
           options.max_context ? "context allowed by --max-context" : "model's context", limit);
   const bool fits = options.max_new_tokens <= limit - longest;  // The sum might not fit 64 bits.
   require(options.max_context || fits,
-          "the prompt's {} tokens and {} new ones (--max-new-tokens) do not fit the model's context of {}", longest,
-          options.max_new_tokens, limit);
+          "the prompt's {} tokens and {} new ones (--max-new-tokens) do not fit the context: the model's is {}",
+          longest, options.max_new_tokens, limit);
   return fits ? longest + options.max_new_tokens : limit;
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/core/Generator.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace focus {

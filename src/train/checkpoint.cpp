@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_reader.h"
 #include "base/json_text.h"
 #include "weights/safetensors.h"
 
@@ -71,13 +72,21 @@ std::optional<fs::path> latest_checkpoint(const fs::path& folder) {
 Checkpoint load_checkpoint(const fs::path& folder) {
   const fs::path file = folder / kStateFile;
   Checkpoint checkpoint;
-  try {
-    checkpoint.state = nlohmann::json::parse(read_file(file));
-    checkpoint.step = checkpoint.state.at("step").get<int64_t>();
-    const auto version = checkpoint.state.at("format_version").get<int64_t>();
-    require(version == kFormatVersion, "{}: format version {}, expected {}", file.string(), version, kFormatVersion);
-  } catch (const nlohmann::json::exception& e) {
-    fail("{}: not a checkpoint's state: {}", file.string(), e.what());
+  checkpoint.state = read_json_object(file);
+  const auto integer = [&](const char* name) {
+    const auto at = checkpoint.state.find(name);
+    require(at != checkpoint.state.end() && at->is_number_integer() && *at >= 0,
+            "{}: not a checkpoint's state: \"{}\" is {}, expected an integer", file.string(), name,
+            at == checkpoint.state.end() ? "missing" : json_excerpt(*at));
+    return at->get<int64_t>();
+  };
+  checkpoint.step = integer("step");
+  const int64_t version = integer("format_version");
+  require(version == kFormatVersion, "{}: format version {}, expected {}", file.string(), version, kFormatVersion);
+  for (const char* name : {"identity", "data"}) {
+    const auto at = checkpoint.state.find(name);
+    require(at == checkpoint.state.end() || at->is_object(), "{}: not a checkpoint's state: \"{}\" is not an object",
+            file.string(), name);
   }
   const SafetensorsFile tensors = SafetensorsFile::open(folder / kTensorFile);
   for (const std::string& name : tensors.names()) checkpoint.tensors.emplace_back(name, tensors.tensor(name));

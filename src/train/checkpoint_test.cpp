@@ -57,10 +57,28 @@ TEST_F(CheckpointTest, IncompleteFoldersAndOtherNamesDoNotCount) {
 TEST_F(CheckpointTest, DamageIsNamed) {
   save_checkpoint(folder_, at_step(1), 0);
   const fs::path state = folder_ / "checkpoint-1" / "trainer_state.json";
-  write_file_atomically(state, "{");
-  EXPECT_THROW(load_checkpoint(folder_ / "checkpoint-1"), Error);
-  write_file_atomically(state, R"({"step": 1, "format_version": 99})");
-  EXPECT_THROW(load_checkpoint(folder_ / "checkpoint-1"), Error);
+  for (const auto& [text, words] : std::vector<std::pair<std::string, std::string>>{
+           {"{", "not valid JSON at byte 1"},
+           {"[]", "not a JSON object"},
+           {R"({"step": 1, "format_version": 99})", "format version 99"},
+           {R"({"step": "x", "format_version": 1})", "\"step\" is \"x\", expected an integer"},
+           {R"({"step": 1.5, "format_version": 1})", "\"step\" is 1.5, expected an integer"},
+           {R"({"format_version": 1})", "\"step\" is missing"},
+           {R"({"step": 1, "format_version": 1, "data": 3})", "\"data\" is not an object"},
+           {R"({"step": 1, "format_version": 1, "identity": []})", "\"identity\" is not an object"},
+           {R"({"step": 1, "format_version": 1, "x": )" + std::string(200, '[') + std::string(200, ']') + "}",
+            "levels"}}) {
+    write_file_atomically(state, text);
+    try {
+      load_checkpoint(folder_ / "checkpoint-1");
+      ADD_FAILURE() << text;
+    } catch (const Error& e) {
+      const std::string what = e.what();
+      EXPECT_NE(what.find("trainer_state.json"), std::string::npos) << what;
+      EXPECT_NE(what.find(words), std::string::npos) << what;
+      EXPECT_EQ(what.find("exception"), std::string::npos) << what;
+    }
+  }
 }
 
 TEST_F(CheckpointTest, MetricsAreCutBackToTheResumedStep) {

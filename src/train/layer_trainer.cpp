@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "attention/routing/formulas.h"
 #include "attention/routing/sinkhorn.h"

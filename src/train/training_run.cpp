@@ -75,7 +75,7 @@ TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& optio
       const Checkpoint checkpoint = load_checkpoint(*last_saved);
       check_identity(checkpoint.state.value("identity", nlohmann::json::object()), options.identity, *last_saved);
       trainer.load_state(checkpoint.step, checkpoint.tensors);
-      windows.restore(checkpoint.state.at("data"));
+      windows.restore(checkpoint.state.value("data", nlohmann::json::object()));
       log_info("resuming from {} (step {} of {})", last_saved->string(), checkpoint.step, trainer.total_steps());
     } else {
       log_info("no checkpoint in {}: starting from the beginning", options.out.string());
