@@ -90,7 +90,7 @@ std::string json_error_text(const json::exception& error, std::string_view text)
   };
   if (what.starts_with("[json.exception.")) drop_through("] ");
   const auto* parse_error = dynamic_cast<const json::parse_error*>(&error);
-  if (parse_error == nullptr) return "(" + printable(what) + ")";
+  if (parse_error == nullptr) return fmt::format("({})", printable(what));
   if (what.starts_with("parse error")) drop_through(": ");
   return fmt::format("at {}: {}", position(text, parse_error->byte), printable(what));
 }

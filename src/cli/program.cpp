@@ -134,7 +134,7 @@ int run_program(const std::vector<std::string>& arguments, const std::vector<Com
   } catch (const std::filesystem::filesystem_error& error) {
     return report(kFailed, filesystem_text(error));
   } catch (const nlohmann::json::exception& error) {
-    return report(kFailed, "JSON " + json_error_text(error, ""));
+    return report(kFailed, fmt::format("JSON {}", json_error_text(error, "")));
   } catch (const std::bad_alloc&) {
     return report(kFailed, out_of_memory(""));
   } catch (const c10::Error& error) {
