@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/train_gate.h"
 #include "cli/train_routers.h"
 #include "cli/train_weights.h"
 #include "cli/training_flags.h"
@@ -30,7 +31,12 @@ class TrainCommand : public Command {
         .add("centroid-steps", &centroid_steps_,
              "training windows of the routers where weights are trained too (two-phase, scratch)")
         .at_least(1)
-        .default_text("44");
+        .default_text("25, with lm-gate 200");
+    table
+        .add("router-learning-rate", &router_learning_rate_,
+             "of the routers where weights are trained too (two-phase, scratch)")
+        .above(0)
+        .default_text("0.002, with lm-gate 0.003");
     table.add("dense-steps", &dense_steps_, "of scratch with --method focus: first updates under full attention")
         .at_least(0)
         .default_text("a tenth of --max-steps");
@@ -54,8 +60,9 @@ class TrainCommand : public Command {
       TrainingFlags first = flags_;
       if (trains_weights) {
         first.max_steps = centroid_steps_;
-        first.learning_rate.reset();
+        first.learning_rate = router_learning_rate_;
       }
+      if (routers_.gate()) routers_.watch(weights_.evaluation());
       routers_.resolve(table, first, attention_, common_.seed);
       router_flags_ = first;
     }
@@ -116,6 +123,10 @@ class TrainCommand : public Command {
       return train_weights(attention);
     }
     if (trains_routers && !train_centroids(session, text)) return 1;
+    if (trains_routers && routers_.gate()) {
+      const auto summary = fine_tune_under_gate(session, routers_, weights_, text, common_, flags_, *common_.adapter);
+      return summary ? report(*summary, WeightTraining::describe(*summary)) : 1;
+    }
     if (trains_routers) attention_.method = "focus";
     const std::unique_ptr<AttentionMethod> method = open_method(session, common_, attention_, table);
     FixedAttention attention(*method);
@@ -150,8 +161,15 @@ class TrainCommand : public Command {
     if (!trains_routers) {
       for (const char* flag : RouterTraining::flags()) refuse(flag);
     }
-    if (!trains_weights) {
-      for (const char* flag : WeightTraining::flags()) refuse(flag);
+    const bool gate = trains_routers && routers_.gate();
+    for (const char* flag : WeightTraining::flags()) {
+      if (!trains_weights) refuse(flag);
+      if (trains_weights && gate && table.changed(flag) && std::string(flag) != "save-dtype") {
+        fail_usage("--{} has no meaning with --objective lm-gate", flag);
+      }
+    }
+    if (!trains_weights && !gate) {
+      for (const char* flag : EvalFlags::flags()) refuse(flag);
     }
     if (trains_routers) {
       for (const char* flag : kMethodFlags) {
@@ -161,16 +179,18 @@ class TrainCommand : public Command {
       if (table.changed("routing")) fail_usage("--routing is chosen in eval; training prepares both");
     }
     const bool refits = trains_routers && flags_.what == "scratch";
-    if (!refits && flags_.what != "two-phase") refuse("centroid-steps");
+    if (!refits && flags_.what != "two-phase") {
+      refuse("centroid-steps");
+      refuse("router-learning-rate");
+    }
     for (const char* flag : {"dense-steps", "refit-every"}) {
       if (!refits && table.changed(flag)) fail_usage("--{} is for --train scratch --method focus", flag);
     }
     if (flags_.what == "scratch" && common_.adapter) {
       fail_usage("--adapter is made for the weights of another model; --train scratch starts from random ones");
     }
-    if (trains_routers && trains_weights && (table.changed("symmetric") || table.changed("objective"))) {
-      fail_usage("--train {} trains its routers by output,lists: --symmetric and --objective have no meaning",
-                 flags_.what);
+    if (refits && (table.changed("symmetric") || table.changed("objective"))) {
+      fail_usage("--train scratch trains its routers by output,lists: --symmetric and --objective have no meaning");
     }
   }
 
@@ -209,6 +229,7 @@ class TrainCommand : public Command {
   AttentionOptions attention_;
   TrainingFlags flags_, router_flags_;
   std::optional<int64_t> centroid_steps_, dense_steps_, refit_every_;
+  std::optional<double> router_learning_rate_;
   RouterTraining routers_;
   WeightTraining weights_;
 };

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/ranges.h"
 #include "cli/device.h"
+#include "cli/train_gate.h"
 #include "eval/leak_probe.h"
 
 namespace focus {
@@ -18,9 +19,8 @@ namespace {
 
 // Text that the leak probe chooses its prompt from.
 constexpr int64_t kProbeDocuments = 16, kProbeTokens = 512;
-// Lists and probes are measured on far pairs: half of a window of 2048 is farther back than one of 1024 reaches. The
-// gate's backward pass goes through the whole model, whose memory grows with the window.
-constexpr int64_t kCentroidContext = 2048, kGateContext = 1024;
+// Lists and probes are measured on far pairs: half of a window of 2048 is farther back than one of 1024 reaches.
+constexpr int64_t kCentroidContext = 2048;
 
 }  // namespace
 
@@ -53,12 +53,16 @@ void RouterTraining::declare(OptionTable& table) {
       .add("gate-sharpness", &gate_.sharpness,
            "lambda of the soft gate, sigmoid(lambda * shared membership), of lm-gate")
       .above(0);
+  balance_.declare(table);
   table.add("adapter-dtype", &adapter_dtype_, "type of the saved weights").one_of({"float32", "bfloat16"});
 }
 
 std::vector<const char*> RouterTraining::flags() {
-  return {"objective", "layers", "updates-per-step", "rows",           "list-windows", "lists-share",
-          "repeats",   "probes", "far-fraction",     "gate-sharpness", "adapter-dtype"};
+  std::vector<const char*> names = {"objective",    "layers",         "updates-per-step", "rows",
+                                    "list-windows", "lists-share",    "repeats",          "probes",
+                                    "far-fraction", "gate-sharpness", "adapter-dtype"};
+  for (const char* name : GateFlags::flags()) names.push_back(name);
+  return names;
 }
 
 bool RouterTraining::has_objective(const char* name) const {
@@ -77,11 +81,16 @@ void RouterTraining::resolve(const OptionTable& table, const TrainingFlags& flag
     fail_usage("--objective lm-gate trains the paper's form: it needs --symmetric");
   }
   if (!gate() && attention.symmetric) fail_usage("--symmetric trains with --objective lm-gate, not with {}", named);
-  std::vector<const char*> unused = {"gate-sharpness", "sinkhorn-iters"};
+  std::vector<const char*> unused = GateFlags::flags();
+  unused.insert(unused.end(), {"gate-sharpness", "sinkhorn-iters"});
   if (gate()) unused = {"updates-per-step", "rows", "lists-share", "repeats", "probes", "far-fraction", "global-group"};
   if (named == "output") unused.push_back("lists-share");
   for (const char* flag : unused) {
     if (table.changed(flag)) fail_usage("--{} has no meaning with --objective {}", flag, named);
+  }
+  if (gate()) {
+    balance_.check(table);
+    eval_.check(table);
   }
   training_.steps = flags.max_steps.value_or(gate() ? gate_.steps : training_.steps);
   DistillationOptions& d = training_.distillation;
@@ -109,15 +118,23 @@ std::optional<nlohmann::json> RouterTraining::run(const Session& session,
   const int64_t context = flags.context_for(*session.model, has_objective("lm-gate") ? kGateContext : kCentroidContext);
   training_.layers = choose_layers(session.model->config());
   TrainWindows windows(text, context, static_cast<uint64_t>(common.seed), common.data.string());
+  if (gate()) gate_.eval_windows = read_eval_windows(session, common, eval_, context);
   const std::unique_ptr<Trainer> trainer = make_trainer(*session.model, [&] { return windows.next(); });
+  TrainingRunOptions options = flags.run_options(common, out, context, identity(*session.model));
+  auto* gated = dynamic_cast<GateTrainer*>(trainer.get());
+  if (gated != nullptr) watch_groups(*gated, eval_, options);
   const InterruptGuard guard;  // What is trained must be written too, whatever comes after the last step.
-  const TrainingRunResult result =
-      run_training(*trainer, flags.run_options(common, out, context, identity(*session.model)), windows);
+  const TrainingRunResult result = run_training(*trainer, options, windows);
   if (!result.finished) {
     log_warning("interrupted at step {} of {}; go on with --resume", result.steps, training_.steps);
     return std::nullopt;
   }
-  return finish(session, *text, common, out, result);
+  nlohmann::json summary = finish(session, *text, common, out, result);
+  if (gated != nullptr && !gate_.eval_windows.empty()) {
+    summary["groups"] = summarise_groups(*session.model, *gated, training_.distillation.routing, result.routers,
+                                         gate_.eval_windows, out);
+  }
+  return summary;
 }
 
 /// The layers of --layers, or all that have pairs to choose from.
@@ -146,26 +163,28 @@ std::vector<int64_t> RouterTraining::choose_layers(const ModelConfig& config) co
 
 std::unique_ptr<Trainer> RouterTraining::make_trainer(const CausalLM& model,
                                                       std::function<TrainWindows::Window()> next_window) const {
-  const DistillationOptions& d = training_.distillation;
-  if (gate()) {
-    GateTrainingOptions options = gate_;
-    options.routing = d.routing;
-    options.layers = training_.layers;
-    options.steps = training_.steps;
-    options.calibration_windows = training_.list_windows;
-    options.learning_rate = d.learning_rate;
-    options.warmup_steps = d.warmup_updates;
-    options.max_grad_norm = d.max_grad_norm;
-    options.scheduler = d.scheduler;
-    options.seed = d.seed;
-    return std::make_unique<GateTrainer>(model, options, std::move(next_window));
-  }
+  if (gate()) return std::make_unique<GateTrainer>(model, gate_options(), std::move(next_window));
   CentroidTrainingOptions options = training_;
   if (!has_objective("lists")) options.lists_share = 0;
   return std::make_unique<CentroidTrainer>(model, options, std::move(next_window));
 }
 
-/// What must be the same for a checkpoint to be continued. (The data is checked by the windows' own state.)
+GateTrainingOptions RouterTraining::gate_options() const {
+  const DistillationOptions& d = training_.distillation;
+  GateTrainingOptions options = gate_;
+  options.routing = d.routing;
+  options.balance = balance_.balance;
+  options.layers = training_.layers;
+  options.steps = training_.steps;
+  options.calibration_windows = training_.list_windows;
+  options.learning_rate = d.learning_rate;
+  options.warmup_steps = d.warmup_updates;
+  options.max_grad_norm = d.max_grad_norm;
+  options.scheduler = d.scheduler;
+  options.seed = d.seed;
+  return options;
+}
+
 nlohmann::json RouterTraining::identity(const CausalLM& model) const {
   const DistillationOptions& d = training_.distillation;
   nlohmann::json settings = {{"model", model_fingerprint(model)},
@@ -183,6 +202,7 @@ nlohmann::json RouterTraining::identity(const CausalLM& model) const {
                              {"tau", d.routing.tau},
                              {"shared", d.routing.shared}};
   if (gate()) {
+    settings.update(balance_.identity());
     settings.update({{"gate_sharpness", gate_.sharpness}, {"sinkhorn_iters", d.routing.sinkhorn_iters}});
   } else {
     settings.update({{"updates_per_step", training_.updates_per_step},
@@ -215,6 +235,7 @@ nlohmann::json RouterTraining::finish(const Session& session, const TokenSource&
                       {"seconds", result.seconds},
                       {"seed", common.seed},
                       {"data", common.data.filename().string()}};
+  if (gate()) adapter.training.update(balance_.identity());
   const at::ScalarType dtype = *parse_dtype(adapter_dtype_);
   const std::filesystem::path folder = out / "adapter";
   save_adapter(folder, adapter, dtype);

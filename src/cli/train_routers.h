@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/gate_flags.h"
 #include "cli/session.h"
 #include "cli/training_flags.h"
 #include "train/centroid_trainer.h"
@@ -22,10 +23,18 @@ class RouterTraining {
   void declare(OptionTable& table);
   /// Names of the flags declared here; they mean nothing where no router is trained.
   static std::vector<const char*> flags();
+  /// Whether the objective is lm-gate, once parsed.
+  bool gate() const { return has_objective("lm-gate"); }
+  /// Groups of lm-gate are measured on this text.
+  void watch(const EvalFlags& eval) { eval_ = eval; }
   /// Checks the objective, refuses settings that it has no use for, and fills in its defaults. Throws UsageError.
   void resolve(const OptionTable& table, const TrainingFlags& flags, const AttentionOptions& attention, int64_t seed);
   /// The settings for a model, as resolved.
   CentroidTrainingOptions centroid_options(const ModelConfig& config) const;
+  /// The same of lm-gate.
+  GateTrainingOptions gate_options() const;
+  /// What must be the same for a checkpoint to be continued. (The data is checked by the windows' own state.)
+  nlohmann::json identity(const CausalLM& model) const;
   /// Trains and writes `out`/adapter. Returns the summary; nothing when interrupted, with a checkpoint saved.
   std::optional<nlohmann::json> run(const Session& session, const std::shared_ptr<const TokenSource>& text,
                                     const CommonOptions& common, const TrainingFlags& flags,
@@ -35,15 +44,15 @@ class RouterTraining {
 
  private:
   bool has_objective(const char* name) const;
-  bool gate() const { return has_objective("lm-gate"); }
   std::vector<int64_t> choose_layers(const ModelConfig& config) const;
   std::unique_ptr<Trainer> make_trainer(const CausalLM& model, std::function<TrainWindows::Window()> next_window) const;
-  nlohmann::json identity(const CausalLM& model) const;
   nlohmann::json finish(const Session& session, const TokenSource& text, const CommonOptions& common,
                         const std::filesystem::path& out, const TrainingRunResult& result) const;
 
   CentroidTrainingOptions training_;  // What both ways of training know is read from here.
   GateTrainingOptions gate_;
+  GateFlags balance_;
+  EvalFlags eval_;
   std::vector<std::string> objective_ = {"output", "lists"};
   std::optional<std::string> layers_;
   int64_t window_ = 0;

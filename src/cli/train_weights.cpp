@@ -35,9 +35,7 @@ void WeightTraining::declare(OptionTable& table) {
   table.add("activation-checkpointing", &training_.activation_checkpointing,
             "keep only the input of each block for the backward pass and compute the rest again");
   table.add("autocast", &autocast_, "type of matrix products; weights stay float32").one_of({"none", "bfloat16"});
-  table.add("eval-data", &eval_data_, "text on which the loss is measured during training; the best weights are kept");
-  table.add("eval-every", &eval_every_, "steps between measurements, 0: at the end only").at_least(0);
-  table.add("eval-windows", &eval_windows_, "windows measured").at_least(1);
+  eval_.declare(table);
   table.add("lora-r", &lora_.rank, "rank of low-rank updates").at_least(1);
   table.add("lora-alpha", &lora_.alpha, "updates are multiplied by this divided by the rank").above(0);
   table.add("target-modules", &lora_.targets, "modules that get low-rank updates, by the ends of their names")
@@ -46,19 +44,8 @@ void WeightTraining::declare(OptionTable& table) {
 }
 
 std::vector<const char*> WeightTraining::flags() {
-  return {"batch-size",
-          "gradient-accumulation-steps",
-          "optimizer",
-          "adam-beta2",
-          "weight-decay",
-          "autocast",
-          "activation-checkpointing",
-          "eval-data",
-          "eval-every",
-          "eval-windows",
-          "save-dtype",
-          kLoraFlags[0],
-          kLoraFlags[1],
+  return {"batch-size", "gradient-accumulation-steps", "optimizer",  "adam-beta2",  "weight-decay",
+          "autocast",   "activation-checkpointing",    "save-dtype", kLoraFlags[0], kLoraFlags[1],
           kLoraFlags[2]};
 }
 
@@ -74,11 +61,7 @@ void WeightTraining::resolve(const OptionTable& table, const TrainingFlags& flag
   if (training_.optimizer.kind == OptimizerKind::kSgd) {
     for (const char* flag : {"adam-beta2", "weight-decay"}) refuse(flag, "--optimizer sgd");
   }
-  if (!eval_data_) {
-    for (const char* flag : {"eval-every", "eval-windows"}) {
-      if (table.changed(flag)) fail_usage("--{} needs --eval-data", flag);
-    }
-  }
+  eval_.check(table);
   training_.stage = what_ == "two-phase" ? "all" : what_;
   training_.steps = flags.max_steps.value_or(training_.steps);
   if (what_ == "lora") training_.learning_rate = kLearningRateLora;
@@ -123,14 +106,14 @@ std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionSch
   options.processes = training_.processes = processes;
   TrainWindows windows(text, context, static_cast<uint64_t>(common.seed), common.data.string());
   Evaluation evaluation;
-  if (eval_data_) {
+  if (eval_.data) {
     CommonOptions read = common;
-    read.data = *eval_data_;
+    read.data = *eval_.data;
     evaluation.documents = read_documents(session.tokenizer, read);
     evaluation.windows = eval_windows(evaluation.documents, context, context);
-    require(!evaluation.windows.empty(), "{}: no document has 2 tokens or more", eval_data_->string());
-    if (std::ssize(evaluation.windows) > eval_windows_) evaluation.windows.resize(static_cast<size_t>(eval_windows_));
-    options.eval_every = eval_every_;
+    require(!evaluation.windows.empty(), "{}: no document has 2 tokens or more", eval_.data->string());
+    if (std::ssize(evaluation.windows) > eval_.windows) evaluation.windows.resize(static_cast<size_t>(eval_.windows));
+    options.eval_every = eval_.every;
     options.evaluate = [&] { return evaluation.loss(model, attention.current(), processes); };
     options.on_best = [&] { save(session, attention.current(), common, out / "best"); };
   }
@@ -162,7 +145,6 @@ std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionSch
   return summary;
 }
 
-/// The trained weights: a model folder (with Focus an adapter for it beside it) or low-rank updates.
 void WeightTraining::save(const Session& session, const AttentionMethod& method, const CommonOptions& common,
                           const std::filesystem::path& folder) const {
   if (what_ == "lora") {

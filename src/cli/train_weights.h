@@ -27,6 +27,9 @@ class WeightTraining {
   void resolve(const OptionTable& table, const TrainingFlags& flags);
   /// Updates that will be made, once resolved.
   int64_t steps() const { return training_.steps; }
+  /// The full learning rate, once resolved.
+  double learning_rate() const { return training_.learning_rate; }
+  const EvalFlags& evaluation() const { return eval_; }
   /// Trains under `attention` and writes `out`/model (lora: `out`/adapter), with evaluation the best to `out`/best as
   /// well. `processes` train together (null: this one alone) and rank 0 writes. Returns the summary; nothing when
   /// interrupted, with a checkpoint saved.
@@ -34,21 +37,20 @@ class WeightTraining {
                                     const std::shared_ptr<const TokenSource>& text, const CommonOptions& common,
                                     const TrainingFlags& flags, const std::filesystem::path& out,
                                     Collective* processes);
+  /// Writes what was trained: a model folder (under Focus with an adapter for it) or low-rank updates.
+  void save(const Session& session, const AttentionMethod& method, const CommonOptions& common,
+            const std::filesystem::path& folder) const;
   static std::string describe(const nlohmann::json& summary);
 
  private:
   struct Evaluation;
-  void save(const Session& session, const AttentionMethod& method, const CommonOptions& common,
-            const std::filesystem::path& folder) const;
   nlohmann::json identity(const CausalLM& model, const std::string& method, int64_t processes) const;
 
   LmTrainingOptions training_;
   LoraOptions lora_;
   LmTrainer::NamedTensors lora_parameters_;
   std::string what_;
-  std::optional<std::filesystem::path> eval_data_;
-  int64_t eval_every_ = 0;
-  int64_t eval_windows_ = 8;
+  EvalFlags eval_;
   std::string autocast_ = "none";
   std::string save_dtype_ = "float32";
 };

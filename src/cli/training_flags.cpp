@@ -46,6 +46,25 @@ void TrainingFlags::declare(OptionTable& table) {
   table.add("resume", &resume, "go on from the newest checkpoint in --out").unrecorded();
 }
 
+void EvalFlags::declare(OptionTable& table) {
+  table.add(
+      "eval-data", &data,
+      "text on which the loss is measured during training, with lm-gate the groups too; of weights the best are kept");
+  table.add("eval-every", &every, "steps between measurements, 0: at the end only").at_least(0);
+  table.add("eval-windows", &windows, "windows measured").at_least(1);
+}
+
+std::vector<const char*> EvalFlags::flags() {
+  return {"eval-data", "eval-every", "eval-windows"};
+}
+
+void EvalFlags::check(const OptionTable& table) const {
+  if (data) return;
+  for (const char* flag : {"eval-every", "eval-windows"}) {
+    if (table.changed(flag)) fail_usage("--{} needs --eval-data", flag);
+  }
+}
+
 int64_t TrainingFlags::context_for(const CausalLM& model, int64_t usual) const {
   const int64_t positions = model.config().max_positions;
   const int64_t tokens = context.value_or(std::min(usual, positions));

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/run_options.h"
 #include "dist/collective.h"
@@ -18,6 +19,20 @@ namespace focus {
 
 /// Tokens of a training window where all weights are trained and --context is not given.
 constexpr int64_t kWeightsContext = 1024;
+/// The same of the soft gate, whose backward pass goes through the whole model, so that memory grows with the window.
+constexpr int64_t kGateContext = 1024;
+
+/// Flags of `focus train` by which a run is measured on other text.
+struct EvalFlags {
+  std::optional<std::filesystem::path> data;
+  int64_t every = 0;
+  int64_t windows = 8;
+
+  void declare(OptionTable& table);
+  static std::vector<const char*> flags();
+  /// Throws UsageError for flags that need --eval-data.
+  void check(const OptionTable& table) const;
+};
 
 /// Flags of `focus train` that every way of training has.
 struct TrainingFlags {

@@ -7,55 +7,13 @@
 #include "attention/testing.h"
 #include "base/error.h"
 #include "train/lm_loss.h"
+#include "train/toy_model_test.h"
 
 namespace focus {
 namespace {
 
-/// Two attention blocks of two heads over random embeddings.
-class ToyModel : public CausalLM {
- public:
-  ToyModel() {
-    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
-    config_.vocab_size = 40;
-    config_.hidden_size = 16;
-    config_.num_layers = 2;
-    config_.num_heads = config_.num_kv_heads = 2;
-    config_.head_dim = 8;
-    config_.max_positions = 512;
-    embedding_ = at::randn({40, 16}, generator);
-    parameters_ = {{"embedding", embedding_}};
-  }
-  const ModelConfig& config() const override { return config_; }
-  at::Tensor embed(const at::Tensor& ids, const at::Tensor&) const override { return at::embedding(embedding_, ids); }
-  at::Tensor block(int64_t layer, const at::Tensor& x, const at::Tensor&, AttentionMethod& method,
-                   const ForwardOptions& options) const override {
-    AttentionInput input;
-    input.layer = layer;
-    input.hidden = x;
-    input.q = input.k = input.v = x.view({x.size(0), x.size(1), 2, 8}).transpose(1, 2);
-    input.scale = 0.5;
-    input.document_start = options.document_start;
-    return x + method.attend(input).transpose(1, 2).reshape(x.sizes());
-  }
-  at::Tensor final_norm(const at::Tensor& x) const override { return x; }
-  at::Tensor logits(const at::Tensor& hidden) const override { return at::matmul(hidden, embedding_.t()) * 0.2; }
-  const std::vector<std::pair<std::string, at::Tensor>>& parameters() const override { return parameters_; }
-  std::string attention_module() const override { return "layers.{}"; }
-
- private:
-  ModelConfig config_;
-  at::Tensor embedding_;
-  std::vector<std::pair<std::string, at::Tensor>> parameters_;
-};
-
-TrainWindows::Window window_of(int64_t index, int64_t length = 96) {
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(100 + index));
-  const at::Tensor ids = at::randint(0, 40, {length}, generator, at::kInt);
-  TrainWindows::Window window;
-  window.ids.assign(ids.const_data_ptr<int32_t>(), ids.const_data_ptr<int32_t>() + length);
-  window.document_start.assign(static_cast<size_t>(length), 0);
-  return window;
-}
+using testing::ToyModel;
+using testing::window_of;
 
 GateTrainingOptions small_options() {
   GateTrainingOptions options;
@@ -110,31 +68,137 @@ TEST(GateTrainer, LearnsAWindowByHeartAndBalancesItsGroups) {
   }
 }
 
-TEST(GateTrainer, AResumedRunIsTheSameRun) {
-  const ToyModel model;
-  const GateTrainingOptions options = small_options();
-  const auto finish = [](GateTrainer& trainer, int64_t until) {
-    while (trainer.step() < until) trainer.train_step({});
+/// A way to train, for tests of all.
+struct Variant {
+  const char* name;
+  GroupBalance balance;
+  bool weights = false;
+};
+
+const std::vector<Variant>& variants() {
+  using enum GroupMitigation;
+  static const std::vector<Variant> all = {
+      {"sinkhorn", {}},
+      {"softmax", {.normaliser = GroupNormaliser::kSoftmax}},
+      {"potentials", {.normaliser = GroupNormaliser::kPotentials}},
+      {"entropy", {.normaliser = GroupNormaliser::kSoftmax, .mitigation = kEntropyBalance, .balance_weight = 5}},
+      {"stop", {.normaliser = GroupNormaliser::kSoftmax, .mitigation = kStopGradient}},
+      {"ema", {.normaliser = GroupNormaliser::kPotentials, .mitigation = kEmaCentroids}},
+      {"ema alone", {.normaliser = GroupNormaliser::kSoftmax, .mitigation = kEmaCentroids, .freeze_projection = true}},
+      {"recluster", {.normaliser = GroupNormaliser::kSoftmax, .mitigation = kRecluster, .recluster_every = 4}},
+      {"all weights", {.normaliser = GroupNormaliser::kPotentials}, true},
   };
+  return all;
+}
+
+/// A trainer with a model of its own, watched on two windows.
+struct Run {
+  ToyModel model;
   int64_t position = 0;
-  const auto next = [&] { return window_of(position++); };
-  GateTrainer whole(model, options, next);
-  finish(whole, 12);
-  whole.calibrate();
-  for (const int64_t cut : {0, 1, 5, 12}) {
-    position = 0;
-    GateTrainer before(model, options, next);
-    finish(before, cut);
-    GateTrainer after(model, options, next);
-    after.load_state(cut, before.state());
-    finish(after, 12);
-    after.calibrate();
-    for (const auto& [layer, router] : whole.routers()) {
-      for (const char* name : {"projection", "centroids", "potentials"}) {
-        EXPECT_TRUE(at::equal(router.tensor(name), after.routers().at(layer).tensor(name))) << name << " after " << cut;
-      }
+  GateTrainer trainer;
+
+  explicit Run(const Variant& variant)
+      : trainer(model, options_of(variant), [this] { return window_of(position++); }) {}
+  static GateTrainingOptions options_of(const Variant& variant) {
+    GateTrainingOptions options = small_options();
+    options.balance = variant.balance;
+    options.eval_windows = {window_of(-1), window_of(-2)};
+    if (variant.weights) options.weights_learning_rate = 1e-3;
+    return options;
+  }
+  /// Measures after steps 3, 6, 9 and 12.
+  void go_on(int64_t until) {
+    while (trainer.step() < until) {
+      trainer.train_step({});
+      if (trainer.step() % 3 == 0) trainer.evaluate();
     }
   }
+};
+
+TEST(GateTrainer, AResumedRunIsTheSameRunHoweverGroupsAreKeptEven) {
+  for (const Variant& variant : variants()) {
+    Run whole(variant);
+    whole.go_on(12);
+    whole.trainer.calibrate();
+    for (const int64_t cut : {0, 1, 5, 12}) {
+      Run before(variant), after(variant);
+      before.go_on(cut);
+      after.position = before.position;
+      after.trainer.load_state(cut, before.trainer.state());
+      after.go_on(12);
+      after.trainer.calibrate();
+      for (const auto& [layer, router] : whole.trainer.routers()) {
+        for (const char* name : {"projection", "centroids", "potentials"}) {
+          EXPECT_TRUE(at::equal(router.tensor(name), after.trainer.routers().at(layer).tensor(name)))
+              << variant.name << ": " << name << " after " << cut;
+        }
+      }
+      EXPECT_TRUE(at::equal(whole.model.parameters()[0].second, after.model.parameters()[0].second)) << variant.name;
+      if (cut == 12) continue;
+      EXPECT_EQ(to_json(*whole.trainer.figures()), to_json(*after.trainer.figures())) << variant.name << cut;
+      EXPECT_EQ(to_json(*whole.trainer.paths()), to_json(*after.trainer.paths())) << variant.name << cut;
+    }
+  }
+}
+
+TEST(GateTrainer, EachWayMovesWhatItSays) {
+  for (const Variant& variant : variants()) {
+    Run run(variant);
+    run.go_on(1);
+    const auto first = run.trainer.routers();
+    const at::Tensor embedding = run.model.parameters()[0].second.detach().clone();
+    StepResult last;
+    while (!run.trainer.done()) last = run.trainer.train_step({});
+    for (const auto& [layer, router] : run.trainer.routers()) {
+      EXPECT_EQ(at::equal(router.projection, first.at(layer).projection), variant.balance.freeze_projection)
+          << variant.name;
+      EXPECT_FALSE(at::equal(router.centroids, first.at(layer).centroids)) << variant.name;
+      EXPECT_EQ(at::equal(router.potentials, first.at(layer).potentials),
+                variant.balance.normaliser != GroupNormaliser::kPotentials)
+          << variant.name;
+    }
+    EXPECT_EQ(at::equal(run.model.parameters()[0].second, embedding), !variant.weights) << variant.name;
+    EXPECT_EQ(last.stage, variant.weights ? "all" : "lm-gate");
+    EXPECT_EQ(last.auxiliary_loss.has_value(), variant.balance.mitigation == GroupMitigation::kEntropyBalance);
+    // Nothing is left for the gradient.
+    EXPECT_EQ(last.grad_norm == 0, std::string(variant.name) == "ema alone");
+    EXPECT_EQ(run.trainer.evaluate(), run.trainer.figures()->nats);
+    run.trainer.calibrate();
+    for (const auto& [layer, router] : run.trainer.routers()) {
+      EXPECT_EQ(router.potentials.eq(0).all().item<bool>(), variant.balance.normaliser == GroupNormaliser::kSoftmax)
+          << variant.name;
+    }
+  }
+}
+
+TEST(GateTrainer, WeightsTakeNoGradientsAfterwards) {
+  const ToyModel model;
+  GateTrainingOptions options = small_options();
+  options.weights_learning_rate = 1e-2;
+  options.steps = 30;
+  double first = 0, last = 0;
+  {
+    GateTrainer trainer(model, options, [] { return window_of(0); });
+    first = trainer.train_step({}).loss;
+    while (!trainer.done()) last = trainer.train_step({}).loss;
+    EXPECT_TRUE(model.parameters()[0].second.requires_grad());
+  }
+  EXPECT_FALSE(model.parameters()[0].second.requires_grad());
+  EXPECT_LT(last, first - 0.2);
+}
+
+TEST(GateTrainer, GoesOnFromGivenRouters) {
+  const ToyModel model;
+  GateTrainingOptions options = small_options();
+  GateTrainer before(model, options, [] { return window_of(0); });
+  while (!before.done()) before.train_step({});
+  options.start = before.routers();
+  options.learning_rate = 1e-9;
+  GateTrainer after(model, options, [] { return window_of(0); });
+  after.train_step({});
+  EXPECT_TRUE(at::allclose(after.routers().at(1).centroids, before.routers().at(1).centroids, 1e-6, 1e-7));
+  options.start.erase(1);
+  EXPECT_THROW(GateTrainer(model, options, [] { return window_of(0); }), Error);
 }
 
 TEST(GateTrainer, ThePackedWindowsLossIsThatOfItsDocuments) {

@@ -12,7 +12,8 @@ enum : int64_t {
   kListsStream = 2,
   kProbesStream = 3,
   kRepeatsStream = 4,
-  kBudgetStream = 5
+  kBudgetStream = 5,
+  kReclusterStream = 6
 };
 
 /// Random numbers that depend on a key only (seed, layer, stream, update ...), so that a resumed run draws what the

@@ -8,7 +8,6 @@
 
 #include "attention/dense.h"
 #include "attention/routing/formulas.h"
-#include "attention/routing/sinkhorn.h"
 #include "base/error.h"
 
 namespace focus {
@@ -189,14 +188,20 @@ at::Tensor soft_gate_attention(const at::Tensor& q, const at::Tensor& k, const a
 }
 
 SoftGateAttention::SoftGateAttention(const RoutingConfig& config, double sharpness,
-                                     const std::map<int64_t, LayerRouter>& routers)
-    : config_(config), sharpness_(sharpness), routers_(routers) {
+                                     const std::map<int64_t, LayerRouter>& routers, const GroupBalance& balance)
+    : config_(config), sharpness_(sharpness), routers_(routers), balance_(balance) {
   config_.validate();
   require(config_.symmetric, "the soft gate belongs to the symmetric form");
 }
 
 std::unique_ptr<LayerCache> SoftGateAttention::make_cache(int64_t, int64_t, int64_t) const {
   fail("method {}: it reads the whole sequence and has no cache", name());
+}
+
+at::Tensor SoftGateAttention::auxiliary_loss() const {
+  at::Tensor sum;
+  for (const auto& [layer, loss] : losses_) sum = sum.defined() ? sum + loss : loss;
+  return sum.defined() ? sum / static_cast<double>(losses_.size()) : sum;
 }
 
 at::Tensor SoftGateAttention::attend(const AttentionInput& input) {
@@ -215,9 +220,18 @@ at::Tensor SoftGateAttention::attend(const AttentionInput& input) {
     return dense_attention(input.q, input.k, input.v, dense);
   }
   const LayerRouter& router = found->second;
-  const at::Tensor scores = symmetric_scores(input.hidden.to(at::kFloat), router.projection.to(input.hidden.device()),
-                                             router.centroids.to(input.hidden.device()), config_.tau);
-  const at::Tensor memberships = sinkhorn_memberships(scores, config_.sinkhorn_iters);
+  const at::Device device = input.hidden.device();
+  const bool stops = balance_.mitigation == GroupMitigation::kStopGradient;
+  const at::Tensor hidden = stops ? input.hidden.detach() : input.hidden;
+  const at::Tensor scores =
+      symmetric_scores(hidden.to(at::kFloat), router.projection.to(device), router.centroids.to(device), config_.tau);
+  at::Tensor potentials;
+  if (balance_.normaliser == GroupNormaliser::kPotentials) potentials = router.potentials.to(device);
+  const at::Tensor memberships = group_memberships(scores, potentials, balance_.normaliser, config_.sinkhorn_iters);
+  if (balance_.mitigation == GroupMitigation::kEntropyBalance) {
+    losses_[input.layer] = entropy_balance_loss(memberships, balance_.balance_weight);
+  }
+  hidden_[input.layer] = input.hidden.detach();
   scores_[input.layer] = scores.detach();
   memberships_[input.layer] = memberships.detach();
   return soft_gate_attention(input.q, input.k, input.v, memberships,

@@ -11,6 +11,7 @@
 #include "attention/method.h"
 #include "attention/routing/config.h"
 #include "attention/routing/router.h"
+#include "train/group_balance.h"
 
 namespace focus {
 
@@ -34,16 +35,19 @@ struct SoftGateParams {
 at::Tensor soft_gate_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const at::Tensor& memberships, const SoftGateParams& params);
 
-/// Training form of the paper's routing: memberships by Sinkhorn over the tokens of the sequence, all pairs weighted by
-/// the soft gate. Gradients flow to the projections and centroids it was given and to earlier layers. Not causal: the
-/// column sums read later tokens.
+/// Training form of the paper's routing: memberships by Sinkhorn over the tokens of the sequence or another normaliser,
+/// all pairs weighted by the soft gate. Gradients flow to the projections and centroids it was given and to earlier
+/// layers, with GroupMitigation::kStopGradient not through the memberships to these. Sinkhorn is not causal: its column
+/// sums read later tokens.
 class SoftGateAttention : public AttentionMethod {
  public:
-  /// `routers` hold projection and centroids, and must outlive the method; layers that they lack attend densely.
-  SoftGateAttention(const RoutingConfig& config, double sharpness, const std::map<int64_t, LayerRouter>& routers);
+  /// `routers` hold projection and centroids (for GroupNormaliser::kPotentials potentials too), and must outlive the
+  /// method; layers that they lack attend densely.
+  SoftGateAttention(const RoutingConfig& config, double sharpness, const std::map<int64_t, LayerRouter>& routers,
+                    const GroupBalance& balance = {});
 
   std::string name() const override { return "soft-gate"; }
-  bool is_causal() const override { return false; }
+  bool is_causal() const override { return balance_.normaliser != GroupNormaliser::kSinkhorn; }
   /// Throws Error when given a cache: the whole sequence must be there.
   at::Tensor attend(const AttentionInput& input) override;
   std::unique_ptr<LayerCache> make_cache(int64_t layer, int64_t batch, int64_t capacity) const override;
@@ -55,14 +59,22 @@ class SoftGateAttention : public AttentionMethod {
   const std::map<int64_t, at::Tensor>& scores() const { return scores_; }
   /// Memberships of the last pass, the same shape: the paper's Q.
   const std::map<int64_t, at::Tensor>& memberships() const { return memberships_; }
+  /// Hidden states [B, T, d] that they were made of, without gradient.
+  const std::map<int64_t, at::Tensor>& hidden() const { return hidden_; }
+  /// Mean over layers of entropy_balance_loss of the last pass, with gradients; only with
+  /// GroupMitigation::kEntropyBalance, else undefined.
+  at::Tensor auxiliary_loss() const;
 
  private:
   RoutingConfig config_;
   double sharpness_;
   const std::map<int64_t, LayerRouter>& routers_;
+  GroupBalance balance_;
   PairCount pairs_;
   std::map<int64_t, at::Tensor> scores_;
   std::map<int64_t, at::Tensor> memberships_;
+  std::map<int64_t, at::Tensor> hidden_;
+  std::map<int64_t, at::Tensor> losses_;
 };
 
 }  // namespace focus

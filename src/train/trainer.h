@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +23,8 @@ struct StepResult {
   double grad_norm = 0;
   double pairs_kept = 0;  ///< Of the hard mask at the sampled query rows.
   double dominance = 0;
-  std::vector<double> layer_loss;  ///< Empty where the loss is one of the whole model.
+  std::optional<double> auxiliary_loss;  ///< What is added to the loss beside it, before its weight.
+  std::vector<double> layer_loss;        ///< Empty where the loss is one of the whole model.
 };
 
 /// A way to train: what run_training needs to know of it. Everything

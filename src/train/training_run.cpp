@@ -33,16 +33,18 @@ void check_identity(const nlohmann::json& saved, const nlohmann::json& now, cons
 }
 
 nlohmann::json metrics_line(const StepResult& step, int64_t tokens, double tokens_per_second) {
-  return {{"step", step.step},
-          {"stage", step.stage},
-          {"loss", step.loss},
-          {"lr", step.learning_rate},
-          {"tokens", tokens},
-          {"tokens_per_s", tokens_per_second},
-          {"dominance", step.dominance > 0 ? nlohmann::json(step.dominance) : nlohmann::json()},
-          {"pairs_kept", step.pairs_kept},
-          {"grad_norm", step.grad_norm},
-          {"layer_loss", step.layer_loss}};
+  nlohmann::json line = {{"step", step.step},
+                         {"stage", step.stage},
+                         {"loss", step.loss},
+                         {"lr", step.learning_rate},
+                         {"tokens", tokens},
+                         {"tokens_per_s", tokens_per_second},
+                         {"dominance", step.dominance > 0 ? nlohmann::json(step.dominance) : nlohmann::json()},
+                         {"pairs_kept", step.pairs_kept},
+                         {"grad_norm", step.grad_norm},
+                         {"layer_loss", step.layer_loss}};
+  if (step.auxiliary_loss) line["auxiliary_loss"] = *step.auxiliary_loss;
+  return line;
 }
 
 /// Throws Error on all processes when one of them has other data, another model or other settings.
@@ -116,6 +118,7 @@ TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& optio
       const bool due = trainer.done() || (options.eval_every > 0 && trainer.step() % options.eval_every == 0);
       const bool best = options.evaluate && due && evaluate();
       if (options.evaluate && due) line["eval_loss"] = *result.eval_loss;
+      if (options.evaluate && due && options.eval_figures) line.update(options.eval_figures());
       if (best && options.on_best && writes) options.on_best();
       if (metrics) metrics->write(line);
       if (options.on_metrics && writes) options.on_metrics(line);

@@ -23,8 +23,9 @@ struct TrainingRunOptions {
   std::function<void()> on_start;  ///< Called once everything is checked, before anything in `out` changes.
   std::function<void(const nlohmann::json&)> on_metrics;  ///< Sees each line of metrics.jsonl.
   std::function<double()> evaluate;  ///< Loss on other text; measured every `eval_every` steps and at the end.
-  int64_t eval_every = 0;            ///< 0: at the end only.
-  std::function<void()> on_best;     ///< Called after a measurement below all before it, those of resumed runs too.
+  std::function<nlohmann::json()> eval_figures;  ///< Further figures of the last measurement, for its line.
+  int64_t eval_every = 0;                        ///< 0: at the end only.
+  std::function<void()> on_best;  ///< Called after a measurement below all before it, those of resumed runs too.
   /// Processes that train together; null: this one alone. All read checkpoints and call `evaluate`, rank 0 alone writes
   /// (metrics, checkpoints, `on_metrics`, `on_best`), and a signal to any of them stops all after the same step.
   Collective* processes = nullptr;
