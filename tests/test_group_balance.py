@@ -60,6 +60,22 @@ def test_each_variant_trains_and_is_measured(focus, tmp_path, flags):
     assert training["normaliser"] == flags[1]
 
 
+@pytest.mark.parametrize(
+    ("flags", "sets"),
+    [
+        (["--groups", 4, "--group-dim", 8, "--tau", 0.5, "--sinkhorn-iters", 3, "--layers", "1,3-4"], 4),
+        (["--groups", 16, "--groups-per-token", 2, "--tau", 0.05, "--sinks", 0, "--gate-sharpness", 2, "--shared"], 1),
+    ],
+)
+def test_every_setting_of_the_form_can_be_varied(focus, tmp_path, flags, sets):
+    out = tmp_path / "out"
+    *_, summary = done(focus("train", *MODEL, *GATE, *EVAL, *flags, "--max-steps", 1, "--out", out, "--json", "--quiet"))
+    layers = 3 if "--layers" in flags else 5
+    assert summary["groups"]["soft"]["groups"] == layers * sets * flags[1]
+    config = json.loads((out / "adapter/adapter_config.json").read_text())
+    assert (config["list_sets"], config["groups"]) == (sets, flags[1])
+
+
 TWO_PHASE = [
     *["train", *MODEL, *GATE, *EVAL, "--train", "two-phase", "--normaliser", "potentials"],
     *["--mitigation", "ema-centroids", "--centroid-steps", 4, "--max-steps", 4, "--eval-every", 2, "--save-every", 2],

@@ -162,7 +162,8 @@ TEST(GateTrainer, EachWayMovesWhatItSays) {
     EXPECT_EQ(last.auxiliary_loss.has_value(), variant.balance.mitigation == GroupMitigation::kEntropyBalance);
     // Nothing is left for the gradient.
     EXPECT_EQ(last.grad_norm == 0, std::string(variant.name) == "ema alone");
-    EXPECT_EQ(run.trainer.evaluate(), run.trainer.figures()->nats);
+    const double nats = run.trainer.evaluate();
+    EXPECT_EQ(nats, run.trainer.figures()->nats);
     run.trainer.calibrate();
     for (const auto& [layer, router] : run.trainer.routers()) {
       EXPECT_EQ(router.potentials.eq(0).all().item<bool>(), variant.balance.normaliser == GroupNormaliser::kSoftmax)
