@@ -99,11 +99,11 @@ def test_all_weights_after_centroids_and_a_resumed_run(focus, tmp_path):
     assert 1 < result["perplexity"] < 20
 
     # The same run, cut off in either phase.
-    for phase in ("centroids", "."):
-        out = tmp_path / "resumed" / phase
+    for phase in ("centroids", "weights"):
+        out = tmp_path / phase
         shutil.copytree(whole, out)
         (out / "metrics.jsonl").unlink()
-        for folder in {"centroids": ["model", "centroids/adapter", "checkpoint-2"], ".": ["model"]}[phase]:
+        for folder in {"centroids": ["model", "centroids/adapter", "checkpoint-2"], "weights": ["model"]}[phase]:
             shutil.rmtree(out / folder)
         *_, again = done(focus(*TWO_PHASE, "--out", out, "--resume", "--json", "--quiet"))
         for weights in ("model/model.safetensors", "model/focus/adapter_model.safetensors"):

@@ -9,6 +9,7 @@
 #include "attention/routing/adapter.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 
 namespace focus {
@@ -71,9 +72,11 @@ std::optional<nlohmann::json> fine_tune_under_gate(Session& session, const Route
   TrainingRunOptions options = flags.run_options(common, out, context, routers.identity(model));
   options.identity.update({{"train", "two-phase"},
                            {"max_steps", training.steps},
+                           {"layers", training.layers},
                            {"weights_learning_rate", *training.weights_learning_rate}});
   GateTrainer trainer(model, training, [&] { return windows.next(); });
   watch_groups(trainer, weights.evaluation(), options);
+  const InterruptGuard guard;  // What is trained must be written too, whatever comes after the last step.
   const TrainingRunResult result = run_training(trainer, options, windows);
   if (!result.finished) {
     log_warning("interrupted at step {} of {}; go on with --resume", result.steps, training.steps);

@@ -92,12 +92,12 @@ const std::vector<Variant>& variants() {
 }
 
 /// A trainer with a model of its own, watched on two windows.
-struct Run {
+struct WatchedRun {
   ToyModel model;
   int64_t position = 0;
   GateTrainer trainer;
 
-  explicit Run(const Variant& variant)
+  explicit WatchedRun(const Variant& variant)
       : trainer(model, options_of(variant), [this] { return window_of(position++); }) {}
   static GateTrainingOptions options_of(const Variant& variant) {
     GateTrainingOptions options = small_options();
@@ -117,11 +117,11 @@ struct Run {
 
 TEST(GateTrainer, AResumedRunIsTheSameRunHoweverGroupsAreKeptEven) {
   for (const Variant& variant : variants()) {
-    Run whole(variant);
+    WatchedRun whole(variant);
     whole.go_on(12);
     whole.trainer.calibrate();
     for (const int64_t cut : {0, 1, 5, 12}) {
-      Run before(variant), after(variant);
+      WatchedRun before(variant), after(variant);
       before.go_on(cut);
       after.position = before.position;
       after.trainer.load_state(cut, before.trainer.state());
@@ -143,7 +143,7 @@ TEST(GateTrainer, AResumedRunIsTheSameRunHoweverGroupsAreKeptEven) {
 
 TEST(GateTrainer, EachWayMovesWhatItSays) {
   for (const Variant& variant : variants()) {
-    Run run(variant);
+    WatchedRun run(variant);
     run.go_on(1);
     const auto first = run.trainer.routers();
     const at::Tensor embedding = run.model.parameters()[0].second.detach().clone();
