@@ -82,8 +82,9 @@ function(focus_tests name)
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
+  # Passive: tests run side by side, and threads that wait would keep the others' from running.
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1;UBSAN_OPTIONS=print_stacktrace=1")
+    ENVIRONMENT "OMP_WAIT_POLICY=passive;ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1;UBSAN_OPTIONS=print_stacktrace=1")
 endfunction()
 
 # focus_assets(<result> HEADER <header> FILES <files...>): writes a source file that defines, for every file, its text as a

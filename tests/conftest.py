@@ -15,6 +15,8 @@ STORIES = ROOT / "data/models/stories260K"
 
 
 def pytest_configure(config):
+    # Threads that spin while they wait would keep those of other programs from running on a busy machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     config.addinivalue_line("markers", "smollm2: needs SmolLM2-135M-Instruct (scripts/fetch_smollm2.sh)")
 
 

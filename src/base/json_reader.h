@@ -35,7 +35,10 @@ template <typename Json>
 std::string json_excerpt(const Json& value) {
   constexpr size_t kLongest = 100;
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
-  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  if (text.size() > kLongest) {
+    text.resize(kLongest);
+    text += "...";
+  }
   return text;
 }
 

@@ -77,12 +77,10 @@ TEST_F(TextSource, JsonLinesKeepTheirLineBreaks) {
 
 TEST_F(TextSource, FoldersAreSortedAndUnpacked) {
   write("b.txt", "b");
-  gzFile packed = gzopen((folder_ / "a.txt.gz").c_str(), "wb");
-  gzwrite(packed, "a", 1);
-  gzclose(packed);
+  write("a.txt.gz", "a");
   write(".hidden.txt", "hidden");
   write(".git/d.txt", "hidden");
-  write("sub/c.jsonl", "{\"text\":\"c\"}\n");
+  write("sub/c.jsonl.gz", "{\"text\":\"c\"}\n");
   write("README.md", "not text data");
   const TextCorpus corpus = read(folder_);
   EXPECT_THAT(corpus.documents, ElementsAre("a", "b", "c"));
@@ -105,7 +103,8 @@ TEST_F(TextSource, ErrorsNameTheFile) {
   EXPECT_THAT(error(folder_), HasSubstr("no .txt"));
   EXPECT_THAT(error(write("empty.txt", "")), HasSubstr("empty.txt: the file is empty"));
   EXPECT_THAT(error(write("empty.txt.gz", "")), HasSubstr("empty.txt.gz: the file is empty"));
-  EXPECT_THAT(error(write("plain.txt.gz", "text")), HasSubstr("plain.txt.gz: not gzip data"));
+  write_file_atomically(folder_ / "plain.txt.gz", "text");
+  EXPECT_THAT(error(folder_ / "plain.txt.gz"), HasSubstr("plain.txt.gz: not gzip data"));
   EXPECT_THAT(error(write("blank.txt", " \n\n")), HasSubstr("blank.txt: no text"));
   EXPECT_THAT(error(write("a.jsonl", "{\"text\": \"a\"}\n{oops\n")), HasSubstr("a.jsonl: line 2: not valid JSON"));
   EXPECT_THAT(error(write("b.jsonl", "\n[1]\n")), HasSubstr("b.jsonl: line 2: expected an object"));
