@@ -38,8 +38,8 @@ InterruptGuard::InterruptGuard() {
   action.sa_flags = SA_RESTART;
   for (size_t i = 0; i < std::size(kSignals); ++i) {
     sigaction(kSignals[i], &action, &former[i]);
-    // Under nohup a hang-up stays ignored.
-    if (former[i].sa_handler == SIG_IGN) sigaction(kSignals[i], &former[i], nullptr);
+    // Under nohup a hang-up stays ignored. (A shell has its background commands ignore SIGINT: who sends one means it.)
+    if (kSignals[i] == SIGHUP && former[i].sa_handler == SIG_IGN) sigaction(kSignals[i], &former[i], nullptr);
   }
 }
 

@@ -58,9 +58,12 @@ TEST(Interrupt, AHangUpIsOneOfThemUnlessItIsIgnored) {
             0);
   EXPECT_EQ(signal_that_ended([] {
               std::signal(SIGHUP, SIG_IGN);
+              std::signal(SIGINT, SIG_IGN);
               InterruptGuard guard;
               std::raise(SIGHUP);
               if (interrupted()) std::raise(SIGKILL);
+              std::raise(SIGINT);
+              if (!interrupted()) std::raise(SIGKILL);
             }),
             0);
 }
