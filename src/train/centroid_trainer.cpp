@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 
 #include "base/error.h"
 #include "train/recording_attention.h"
@@ -39,11 +40,22 @@ DistillationLayer copy_for_training(const AttentionInput& input, const at::Tenso
           .layer_window = input.layer_window};
 }
 
-/// Runs work(i) for i in [0, n) on the threads at hand, each call on one thread: results do not depend on their number.
+/// Runs work(i) for i in [0, n) on the threads at hand, each call on one thread: results do not depend on their number,
+/// nor does the error, which is that of the lowest i.
 void parallel_over_layers(int64_t n, const std::function<void(int64_t)>& work) {
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(n));
   at::parallel_for(0, n, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) work(i);
+    for (int64_t i = begin; i < end; ++i) {
+      try {
+        work(i);
+      } catch (...) {
+        errors[static_cast<size_t>(i)] = std::current_exception();
+      }
+    }
   });
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
 }
 
 }  // namespace
