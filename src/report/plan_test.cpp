@@ -60,11 +60,11 @@ class Planning : public ::testing::Test {
     settings_.scale = "quick";
     settings_.common =
         parse_common_recipe("[vars]\nsteps = 9\nsuffix = \"\"\n[quick]\nmodel = \"models/m\"\n", "common.toml");
-    settings_.root = "/root";
+    settings_.root = "/project";
     settings_.runs = "/out dir/runs";
     settings_.version = "1";
     settings_.fingerprint = [this](const std::filesystem::path& path) {
-      require(path != "/root/absent", "{}: no such file or folder", path.string());
+      require(path != "/project/absent", "{}: no such file or folder", path.string());
       return content_ + path.filename().string();
     };
   }
@@ -153,7 +153,7 @@ TEST_F(Planning, FaultsNameRecipeAndRow) {
   EXPECT_THAT(fault(with("--k {k}", "--k \\\"{k}")), HasSubstr("quote"));
   EXPECT_THAT(fault(with("common = \"", "model = \"{common}\"\ncommon = \"")), HasSubstr("stands for itself"));
   settings_.given["model"] = "absent";
-  EXPECT_THAT(fault(kRecipe), HasSubstr("row 'full': --model /root/absent: no such file or folder"));
+  EXPECT_THAT(fault(kRecipe), HasSubstr("row 'full': --model /project/absent: no such file or folder"));
 }
 
 TEST(Commands, AreSplitAndShown) {
