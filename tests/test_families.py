@@ -68,6 +68,57 @@ def test_gradients_under_the_soft_gate_equal_autograd(name, tmp_path):
         assert (got[key] - gradient).abs().max() <= TOLERANCE * gradient.abs().max(), key
 
 
+def test_head_scales_beside_lists_and_dense_layers(tmp_path):
+    model = tiny.save("llama_gqa", tmp_path / "model")
+    last = model.config.num_hidden_layers - 1
+    config, tensors = oracle.save_adapter(tmp_path / "adapter", model, [0, 1], module=module_of(model),
+                                          sets=model.config.num_key_value_heads, scaled=[1, last])
+    ids = random_ids(1, 60)
+    plain = {layer: {name: tensor for name, tensor in named.items() if name not in ("score_factor", "output_gain")}
+             for layer, named in tensors.items() if layer != last}
+    oracle.insert(model, config, plain)
+    unscaled = tiny.logits(model, ids)
+    oracle.insert(model, config, tensors)
+    expected = tiny.logits(model, ids)
+    assert difference(expected, unscaled) > 1e-2
+    got, report = ours(tmp_path / "model", tmp_path, ids, adapter=str(tmp_path / "adapter"))
+    assert difference(got, expected) <= TOLERANCE
+    for chunks in ([1, 17, 42], [1] * 60):
+        chunked, again = ours(tmp_path / "model", tmp_path, ids, adapter=str(tmp_path / "adapter"), chunks=chunks)
+        assert difference(chunked, got) <= 2e-5
+        assert again["pairs_kept"] == report["pairs_kept"]
+
+
+@pytest.mark.parametrize(("name", "settings"), [
+    ("llama_gqa", {}), ("llama_gqa", {"sets": 1, "groups_per_token": 1, "sinks": 0}), ("gpt2", {"window": 0, "groups_per_token": 3}),
+    ("gemma2_capped", {"groups": 9, "window": 11}), ("mistral", {"groups": 2, "groups_per_token": 2})])
+def test_gradients_through_the_hard_mask_equal_autograd_in_double(name, settings, tmp_path):
+    model = tiny.save(name, tmp_path / "model").double()
+    heads = getattr(model.config, "num_key_value_heads", None) or model.config.num_attention_heads
+    layers = list(range(model.config.num_hidden_layers))
+    config, tensors = oracle.save_adapter(tmp_path / "adapter", model, layers[:-1], module=module_of(model), tau=0.5, scaled=layers,
+                                          **{"sets": heads, **settings})
+    tensors = {layer: {key: tensor.double() for key, tensor in named.items()} for layer, named in tensors.items()}
+    parameters = {f"layers.{layer}.{key}": named[key].requires_grad_() for layer, named in tensors.items()
+                  for key in ("codebook", "score_factor", "output_gain") if key in named}
+    oracle.insert(model, {**config, "sharpness": 3.0}, tensors)
+    (row,) = random_ids(1, 60)
+    ids = torch.tensor([row])
+    loss = torch.nn.functional.cross_entropy(model(ids, use_cache=False).logits[0, :-1], ids[0, 1:])
+    expected = torch.autograd.grad(loss, list(parameters.values()))
+
+    tool = focus_binary().parent / "focus_ste_gradients"
+    run = subprocess.run([tool, tmp_path / "model", tmp_path / "adapter", tmp_path / "out.safetensors"], text=True, capture_output=True,
+                         input=json.dumps({"ids": row, "sharpness": 3.0}), timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
+    got = load_file(tmp_path / "out.safetensors")
+    assert set(got) == set(parameters)
+    for key, gradient in zip(parameters, expected):
+        assert gradient.abs().max() > 0
+        assert (got[key] - gradient).abs().max() <= TOLERANCE * gradient.abs().max(), key
+
+
 def done(result):
     assert result.returncode == 0, result.stderr
     return [json.loads(line) for line in result.stdout.splitlines()]

@@ -206,7 +206,7 @@ class TestNumbers:
 @pytest.mark.parametrize(("command", "flags", "words"), [
     ("eval", ["--method", "full", "--window", 8], ["--window", "--method full"]),
     ("eval", ["--method", "full", "--sinkhorn-iters", 3], ["--sinkhorn-iters", "--method full"]),
-    ("eval", ["--method", "full", "--adapter", STORIES], ["--adapter", "--method full"]),
+    ("eval", ["--method", "performer", "--adapter", STORIES], ["--adapter", "--method performer"]),
     ("eval", ["--force"], ["--force", "--adapter"]),
     ("eval", ["--method", "window", "--groups", 8], ["--groups", "--method window"]),
     ("eval", ["--method", "random-groups", "--tau", 1], ["--tau", "--method random-groups"]),

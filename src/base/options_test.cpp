@@ -276,7 +276,7 @@ TEST(RunOptions, GroupsAreCheckedAgainstEachOther) {
 }
 
 TEST(RunOptions, FlagsThatTheMethodDoesNothingWithAreRefused) {
-  const auto chosen = [](const std::vector<std::string>& arguments) -> std::string {
+  const auto choose = [](const std::vector<std::string>& arguments, bool lists) -> std::string {
     OptionTable table("eval", "s");
     CommonOptions common;
     AttentionOptions attention;
@@ -286,11 +286,19 @@ TEST(RunOptions, FlagsThatTheMethodDoesNothingWithAreRefused) {
     attention.resolve(table);
     try {
       attention.choose_method(table, common.adapter.has_value());
+      if (!lists) attention.choose_without_lists(table, "a");
     } catch (const UsageError& e) {
       return e.what();
     }
     return attention.method;
   };
+  const auto chosen = [&](const std::vector<std::string>& arguments) { return choose(arguments, true); };
+  const auto without_lists = [&](const std::vector<std::string>& arguments) { return choose(arguments, false); };
+  EXPECT_EQ(without_lists({"--adapter", "a"}), "full");
+  EXPECT_EQ(without_lists({"--adapter", "a", "--method", "window", "--window", "9"}), "window");
+  EXPECT_THAT(without_lists({"--adapter", "a", "--method", "focus"}), HasSubstr("a has no lists, only head scales"));
+  EXPECT_THAT(without_lists({"--adapter", "a", "--groups", "8"}), HasSubstr("--groups: --method full has no groups"));
+  EXPECT_THAT(without_lists({"--adapter", "a", "--window", "9"}), HasSubstr("--window"));
   EXPECT_EQ(chosen({}), "full");
   EXPECT_EQ(chosen({"--adapter", "a"}), "focus");
   EXPECT_EQ(chosen({"--adapter", "a", "--force", "--window", "3", "--groups-per-token", "3", "--tau", "0.5"}), "focus");
@@ -302,7 +310,7 @@ TEST(RunOptions, FlagsThatTheMethodDoesNothingWithAreRefused) {
   EXPECT_THAT(chosen({"--method", "full", "--shared"}), HasSubstr("--shared: --method full has no groups"));
   EXPECT_THAT(chosen({"--method", "full", "--routing", "paper"}), HasSubstr("--routing"));
   EXPECT_THAT(chosen({"--method", "full", "--force"}), HasSubstr("--force belongs to --adapter"));
-  EXPECT_THAT(chosen({"--method", "full", "--adapter", "a"}), HasSubstr("--adapter: --method full takes nothing"));
+  EXPECT_EQ(chosen({"--method", "full", "--adapter", "a"}), "full");
   EXPECT_THAT(chosen({"--method", "performer", "--adapter", "a"}), HasSubstr("takes nothing"));
   EXPECT_EQ(chosen({"--method", "window", "--adapter", "a", "--window", "9"}), "window");
   EXPECT_THAT(chosen({"--method", "window", "--groups", "8"}), HasSubstr("--groups: --method window has no groups"));

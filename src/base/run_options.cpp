@@ -127,10 +127,18 @@ void AttentionOptions::resolve(const OptionTable& table) {
 void AttentionOptions::choose_method(const OptionTable& table, bool adapter) {
   if (!table.given("method")) method = adapter ? "focus" : "full";
   if (method == "focus" && !adapter) fail_usage("--method focus needs --adapter: a folder made by focus train");
-  if (adapter && contains(kWithoutNearKeys, method)) {
+  if (adapter && method != "full" && contains(kWithoutNearKeys, method)) {
     fail_usage("--adapter: --method {} takes nothing from an adapter", method);
   }
   if (!adapter && table.changed("force")) fail_usage("--force belongs to --adapter");
+  check_group_flags(table, method);
+}
+
+void AttentionOptions::choose_without_lists(const OptionTable& table, const std::string& adapter) {
+  if (table.given("method") && method == "focus") {
+    fail_usage("--method focus: {} has no lists, only head scales for full attention", adapter);
+  }
+  if (!table.given("method")) method = "full";
   check_group_flags(table, method);
 }
 

@@ -112,12 +112,15 @@ MethodOptions ModelBench::method_options(const Session& session, const OptionTab
   if (common.adapter) {
     adapter =
         load_adapter(*common.adapter, {.base_fingerprint = model_fingerprint(*session.model), .force = common.force});
-    options.routing = adapter->router->config();
+    if (adapter->router != nullptr) options.routing = adapter->router->config();
+    options.scales = adapter->scales;
   }
   if (table.given("groups-per-token")) options.routing.groups_per_token = shared.groups_per_token;
   if (table.given("window")) options.routing.window = shared.window;
   if (table.given("sinks")) options.routing.sinks = shared.sinks;
-  if (adapter) options.router = std::make_shared<Router>(adapter->router->with_config(options.routing));
+  if (adapter && adapter->router != nullptr) {
+    options.router = std::make_shared<Router>(adapter->router->with_config(options.routing));
+  }
   return options;
 }
 

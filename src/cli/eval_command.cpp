@@ -146,7 +146,8 @@ class EvalCommand : public Command {
       fail_usage("--soft-gate: the gate is a method of its own, without --method and --routing");
     }
     if (!common_.adapter) fail_usage("--soft-gate needs --adapter: a folder made by focus train");
-    router_ = open_router(session, *common_.adapter, common_.force, attention_, table);
+    router_ = open_adapter(session, *common_.adapter, common_.force, attention_, table).router;
+    if (router_ == nullptr) fail_usage("--soft-gate: {} has no lists", common_.adapter->string());
     if (!router_->config().symmetric) fail_usage("--soft-gate: this adapter is not of the paper's form (--symmetric)");
     return std::make_unique<SoftGateAttention>(router_->config(), *soft_gate_, router_->layers());
   }

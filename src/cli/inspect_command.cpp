@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/routing/adapter.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/interrupt.h"
@@ -74,22 +75,25 @@ class InspectCommand : public Command {
     }
     std::vector<std::filesystem::path> adapters = {*common_.adapter};
     if (other_) adapters.push_back(*other_);
-    std::vector<std::shared_ptr<const Router>> routers;
-    for (const auto& adapter : adapters)
-      routers.push_back(open_router(session, adapter, common_.force, attention_, run.options));
+    std::vector<Adapter> opened;
+    for (const auto& folder : adapters) {
+      opened.push_back(open_adapter(session, folder, common_.force, attention_, run.options));
+      if (opened.back().router == nullptr) fail_usage("{}: it has no lists to inspect", folder.string());
+    }
     const std::vector<Document> documents = read_documents(session.tokenizer, common_);
     TokenTexts texts(session.tokenizer);
     int64_t sinks = 0;
-    for (const auto& router : routers) sinks = std::max(sinks, router->config().sinks);
+    for (const Adapter& adapter : opened) sinks = std::max(sinks, adapter.router->config().sinks);
     const InspectedText text = inspected_text(documents, texts, options_, sinks);
 
     std::vector<Inspection> inspections;
-    for (size_t r = 0; r < routers.size(); ++r) {
+    for (size_t r = 0; r < opened.size(); ++r) {
       Progress progress(fmt::format("inspect {}", short_name(adapters[r])), text.windows(), "windows");
-      inspections.push_back(inspect(*session.model, routers[r], text, options_, [&](int64_t done, int64_t) {
+      const auto go_on = [&](int64_t done, int64_t) {
         progress.set(done);
         return !interrupted();
-      }));
+      };
+      inspections.push_back(inspect(*session.model, opened[r].router, text, options_, go_on, opened[r].scales));
       if (interrupted()) {
         log_warning("interrupted: no result");
         return 1;

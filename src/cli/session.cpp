@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "attention/methods/registry.h"
-#include "attention/routing/adapter.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/device.h"
@@ -91,35 +90,37 @@ RoutingConfig routing_config(const AttentionOptions& options) {
   return config;
 }
 
-namespace {
-
-Adapter open_adapter(const Session& session, const std::filesystem::path& folder, bool force) {
+Adapter open_adapter(const Session& session, const std::filesystem::path& folder, bool force,
+                     const AttentionOptions& options, const OptionTable& table) {
   Adapter adapter = load_adapter(folder, {.base_fingerprint = model_fingerprint(*session.model), .force = force});
   if (!adapter.base_matches) log_warning("{}: made for another base model", folder.string());
+  if (adapter.router != nullptr) {
+    const RoutingConfig config = adapted_config(adapter.router->config(), options, table);
+    adapter.router = std::make_shared<Router>(adapter.router->with_config(config));
+  }
   return adapter;
-}
-
-}  // namespace
-
-std::shared_ptr<const Router> open_router(const Session& session, const std::filesystem::path& adapter, bool force,
-                                          const AttentionOptions& options, const OptionTable& table) {
-  const Adapter loaded = open_adapter(session, adapter, force);
-  return std::make_shared<Router>(loaded.router->with_config(adapted_config(loaded.router->config(), options, table)));
 }
 
 std::unique_ptr<AttentionMethod> open_method(const Session& session, const CommonOptions& common,
                                              AttentionOptions& options, const OptionTable& table) {
   options.choose_method(table, common.adapter.has_value());
+  Adapter adapter;
+  if (common.adapter) adapter = open_adapter(session, *common.adapter, common.force, options, table);
+  if (common.adapter && adapter.router == nullptr) options.choose_without_lists(table, common.adapter->string());
   MethodOptions method;
   method.seed = static_cast<uint64_t>(common.seed);
   method.routing = routing_config(options);
   method.baselines = options.baselines;
-  if (common.adapter) {
-    const Adapter adapter = open_adapter(session, *common.adapter, common.force);
-    method.routing = adapted_config(adapter.router->config(), options, table);
-    if (options.method == "focus") {
-      method.router = std::make_shared<Router>(adapter.router->with_config(method.routing));
-    }
+  if (adapter.router != nullptr) method.routing = adapter.router->config();
+  if (options.method == "focus") method.router = adapter.router;
+  if (options.method == "full" && common.adapter && adapter.scales == nullptr) {
+    fail_usage("--adapter {}: it has lists but no head scales, --method full takes nothing from it",
+               common.adapter->string());
+  }
+  if (options.method == "focus" || options.method == "full") {
+    method.scales = adapter.scales;
+  } else if (adapter.scales != nullptr) {
+    log_warning("--method {}: the adapter's head scales are left out, they are for focus and full", options.method);
   }
   return make_method(options.method, method);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention/method.h"
+#include "attention/routing/adapter.h"
 #include "attention/routing/config.h"
 #include "attention/routing/router.h"
 #include "base/run_options.h"
@@ -35,16 +36,17 @@ Session open_session(const CommonOptions& common, const at::Device& device,
 RoutingConfig routing_config(const AttentionOptions& options);
 
 /// The method that --method, --adapter and the group flags ask for: without --method "focus" when there is an adapter,
-/// else "full". An adapter's own settings hold for every flag that was not given; of those given only what may change
-/// after training is accepted (--groups-per-token, --window, --sinks, --routing), others throw UsageError.
+/// else "full" (also for an adapter without lists). An adapter's own settings hold for every flag that was not given;
+/// of those given only what may change after training is accepted (--groups-per-token, --window, --sinks, --routing),
+/// others throw UsageError. Its head scales hold for "focus" and "full"; other methods do without, with a warning.
 /// `options.method` is set to the method's name.
 std::unique_ptr<AttentionMethod> open_method(const Session& session, const CommonOptions& common,
                                              AttentionOptions& options, const OptionTable& table);
 
-/// The router of an adapter's folder under the given flags, of which the same are accepted. `force` takes an adapter of
-/// another base, with a warning. Throws Error and UsageError.
-std::shared_ptr<const Router> open_router(const Session& session, const std::filesystem::path& adapter, bool force,
-                                          const AttentionOptions& options, const OptionTable& table);
+/// An adapter's folder, its router (if it has one) under the given flags, of which the same are accepted. `force` takes
+/// an adapter of another base, with a warning. Throws Error and UsageError.
+Adapter open_adapter(const Session& session, const std::filesystem::path& folder, bool force,
+                     const AttentionOptions& options, const OptionTable& table);
 
 /// What --data names as tokens: texts, each with the special tokens that the tokenizer puts around a text, or a folder
 /// of shards, which stay on the disk. Throws Error when the shards were made with another tokenizer.

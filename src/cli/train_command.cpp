@@ -10,6 +10,7 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/train_gate.h"
+#include "cli/train_lm_ste.h"
 #include "cli/train_routers.h"
 #include "cli/train_weights.h"
 #include "cli/training_flags.h"
@@ -29,12 +30,12 @@ class TrainCommand : public Command {
     routers_.declare(table);
     table
         .add("centroid-steps", &centroid_steps_,
-             "training windows of the routers where weights are trained too (two-phase, scratch)")
+             "training windows of the routers where weights (two-phase, scratch) or stage lm-ste are trained too")
         .at_least(1)
         .default_text("25, with lm-gate 200");
     table
         .add("router-learning-rate", &router_learning_rate_,
-             "of the routers where weights are trained too (two-phase, scratch)")
+             "of the routers where weights (two-phase, scratch) or stage lm-ste are trained too")
         .above(0)
         .default_text("0.002, with lm-gate 0.003");
     table.add("dense-steps", &dense_steps_, "of scratch with --method focus: first updates under full attention")
@@ -44,6 +45,8 @@ class TrainCommand : public Command {
         .at_least(1)
         .default_text("a fifth of --max-steps");
     weights_.declare(table);
+    eval_.declare(table);
+    last_stage_.declare(table);
     attention_.declare(table, method_names());
   }
 
@@ -54,20 +57,28 @@ class TrainCommand : public Command {
     const bool refits = flags_.what == "scratch" && table.given("method") && attention_.method == "focus";
     const bool trains_routers = flags_.what == "centroids" || flags_.what == "two-phase" || refits;
     const bool trains_weights = flags_.what != "centroids";
+    if (flags_.what == "centroids") routers_.check_objective();
+    last_ = flags_.what == "centroids" && routers_.last_stage();
     refuse_unused(table, trains_routers, trains_weights);
+    eval_.check(table);
     if (trains_routers) {
-      // --max-steps and --learning-rate are those of the weights where these are trained too.
+      // --max-steps and --learning-rate are those of the weights, or of the last stage, where these are trained too.
       TrainingFlags first = flags_;
-      if (trains_weights) {
+      if (trains_weights || last_) {
         first.max_steps = centroid_steps_;
         first.learning_rate = router_learning_rate_;
       }
-      if (routers_.gate()) routers_.watch(weights_.evaluation());
+      if (routers_.gate()) routers_.watch(eval_);
       routers_.resolve(table, first, attention_, common_.seed);
       router_flags_ = first;
     }
     if (trains_weights) {
       weights_.resolve(table, flags_);
+      if (!common_.dtype) common_.dtype = "float32";
+    }
+    if (last_) {
+      last_stage_.resolve(table, flags_, attention_.method, eval_, routers_.repeats(kLastStageRepeats),
+                          routers_.list_windows(), common_.seed);
       if (!common_.dtype) common_.dtype = "float32";
     }
     const std::unique_ptr<Collective> processes = flags_.join(table);
@@ -90,6 +101,7 @@ class TrainCommand : public Command {
 
  private:
   static constexpr const char* kMethodFlags[] = {"method", "adapter"};
+  static constexpr double kLastStageRepeats = 0.5;
 
   int train(const RunContext& run, bool trains_routers, bool trains_weights, Collective* processes) {
     const OptionTable& table = run.options;
@@ -109,12 +121,15 @@ class TrainCommand : public Command {
           router_flags_.on_start = [&] { write_file_atomically(*common_.out / "run.toml", table.record_toml()); };
     }
     const std::shared_ptr<const TokenSource> text = read_tokens(session.tokenizer, common_);
+    if (last_) return train_last_stage(session, text, table);
     if (!trains_weights) {
       const auto summary = routers_.run(session, text, common_, router_flags_, *common_.out);
       return summary ? report(*summary, RouterTraining::describe(*summary)) : 1;
     }
+    TrainingEvaluation evaluation(eval_);
     const auto train_weights = [&](AttentionSchedule& attention) {
-      const auto summary = weights_.run(session, attention, text, common_, flags_, *common_.out, processes);
+      const auto summary =
+          weights_.run(session, attention, text, common_, flags_, *common_.out, evaluation, processes);
       if (summary && !writes) return 0;
       return summary ? report(*summary, WeightTraining::describe(*summary)) : 1;
     };
@@ -124,7 +139,7 @@ class TrainCommand : public Command {
     }
     if (trains_routers && !train_centroids(session, text)) return 1;
     if (trains_routers && routers_.gate()) {
-      const auto summary = fine_tune_under_gate(session, routers_, weights_, text, common_, flags_, *common_.adapter);
+      const auto summary = fine_tune_under_gate(session, routers_, weights_, eval_, text, common_, flags_, *common_.adapter);
       return summary ? report(*summary, WeightTraining::describe(*summary)) : 1;
     }
     if (trains_routers) attention_.method = "focus";
@@ -168,20 +183,31 @@ class TrainCommand : public Command {
         fail_usage("--{} has no meaning with --objective lm-gate", flag);
       }
     }
-    if (!trains_weights && !gate) {
-      for (const char* flag : EvalFlags::flags()) refuse(flag);
+    for (const char* flag : EvalFlags::flags()) {
+      if (!trains_weights && !gate && !last_ && table.changed(flag)) {
+        fail_usage("--{} belongs to training weights and to --objective lm-gate or lm-ste", flag);
+      }
     }
-    if (trains_routers) {
+    for (const char* flag : LmSteTraining::flags()) {
+      if (!last_ && table.changed(flag)) fail_usage("--{} belongs to --objective lm-ste", flag);
+    }
+    if (last_ && !routers_.first_stages()) {
+      check_start(table);
+    } else if (trains_routers) {
       for (const char* flag : kMethodFlags) {
         if (table.given(flag) && table.changed(flag))
           fail_usage("--{} has no meaning with --train {}", flag, flags_.what);
       }
-      if (table.changed("routing")) fail_usage("--routing is chosen in eval; training prepares both");
+    }
+    if (trains_routers && table.changed("routing")) {
+      fail_usage("--routing is chosen in eval; training prepares both");
     }
     const bool refits = trains_routers && flags_.what == "scratch";
-    if (!refits && flags_.what != "two-phase") {
-      refuse("centroid-steps");
-      refuse("router-learning-rate");
+    for (const char* flag : {"centroid-steps", "router-learning-rate"}) {
+      if (last_ && !routers_.first_stages() && table.changed(flag)) {
+        fail_usage("--{} has no meaning with --objective lm-ste alone", flag);
+      }
+      if (!refits && flags_.what != "two-phase" && !last_) refuse(flag);
     }
     for (const char* flag : {"dense-steps", "refit-every"}) {
       if (!refits && table.changed(flag)) fail_usage("--{} is for --train scratch --method focus", flag);
@@ -192,6 +218,40 @@ class TrainCommand : public Command {
     if (refits && (table.changed("symmetric") || table.changed("objective"))) {
       fail_usage("--train scratch trains its routers by output,lists: --symmetric and --objective have no meaning");
     }
+  }
+
+  /// What --objective lm-ste alone starts from: an adapter, or full attention without any.
+  void check_start(const OptionTable& table) const {
+    if (attention_.method == "full") {
+      for (const char* flag : {"adapter", "groups", "groups-per-token", "window", "sinks", "group-dim", "tau", "shared",
+                               "symmetric", "global-group", "list-windows"}) {
+        if (table.changed(flag)) fail_usage("--{} has no meaning with --objective lm-ste --method full", flag);
+      }
+      return;
+    }
+    if (attention_.method != "focus") {
+      fail_usage("--method {}: --objective lm-ste trains under focus or full", attention_.method);
+    }
+    if (!common_.adapter) {
+      fail_usage(
+          "--objective lm-ste needs --adapter: a folder made by focus train; or --method full, or the stages "
+          "output,lists before it");
+    }
+  }
+
+  /// The last stage, after the first ones where the objective names them.
+  int train_last_stage(const Session& session, const std::shared_ptr<const TokenSource>& text,
+                       const OptionTable& table) {
+    if (routers_.first_stages() && !train_centroids(session, text)) return 1;
+    Adapter start;
+    if (common_.adapter) start = open_adapter(session, *common_.adapter, common_.force, attention_, table);
+    if (attention_.method != "full" && start.router == nullptr) {
+      fail_usage("--adapter {}: it has no lists; its head scales are for --method full", common_.adapter->string());
+    }
+    TrainingEvaluation evaluation(eval_);
+    const auto summary =
+        last_stage_.run(session, start, text, common_, flags_, *common_.out, evaluation, routers_.adapter_dtype());
+    return summary ? report(*summary, LmSteTraining::describe(*summary)) : 1;
   }
 
   RefittedAttention::Options refit_options(const CausalLM& model, Collective* processes) const {
@@ -232,6 +292,9 @@ class TrainCommand : public Command {
   std::optional<double> router_learning_rate_;
   RouterTraining routers_;
   WeightTraining weights_;
+  EvalFlags eval_;
+  LmSteTraining last_stage_;
+  bool last_ = false;  // --objective names lm-ste.
 };
 
 }  // namespace

@@ -28,13 +28,14 @@ std::vector<TrainWindows::Window> read_eval_windows(const Session& session, cons
 void watch_groups(GateTrainer& trainer, const EvalFlags& eval, TrainingRunOptions& options) {
   if (!eval.data) return;
   options.eval_every = eval.every;
-  options.evaluate = [&trainer] { return trainer.evaluate(); };
-  options.eval_figures = [&trainer]() -> nlohmann::json {
+  options.evaluate = [&trainer] {
+    EvalFigures measured{.loss = trainer.evaluate()};
     const GroupFigures& figures = *trainer.figures();
-    return {{"eval_dominance", figures.dominance},
-            {"eval_dominance_mean", figures.dominance_mean},
-            {"eval_dead_groups", figures.dead_groups},
-            {"eval_stability", *figures.stability}};
+    measured.further = {{"eval_dominance", figures.dominance},
+                        {"eval_dominance_mean", figures.dominance_mean},
+                        {"eval_dead_groups", figures.dead_groups},
+                        {"eval_stability", *figures.stability}};
+    return measured;
   };
 }
 
@@ -53,7 +54,7 @@ nlohmann::json summarise_groups(const CausalLM& model, const GateTrainer& traine
 }
 
 std::optional<nlohmann::json> fine_tune_under_gate(Session& session, const RouterTraining& routers,
-                                                   const WeightTraining& weights,
+                                                   const WeightTraining& weights, const EvalFlags& eval,
                                                    const std::shared_ptr<const TokenSource>& text,
                                                    const CommonOptions& common, const TrainingFlags& flags,
                                                    const std::filesystem::path& adapter) {
@@ -66,7 +67,7 @@ std::optional<nlohmann::json> fine_tune_under_gate(Session& session, const Route
   for (const auto& [layer, router] : training.start) training.layers.push_back(layer);
   training.steps = weights.steps();
   training.weights_learning_rate = weights.learning_rate();
-  training.eval_windows = read_eval_windows(session, common, weights.evaluation(), context);
+  training.eval_windows = read_eval_windows(session, common, eval, context);
   TrainWindows windows(text, context, static_cast<uint64_t>(common.seed), common.data.string());
   // The model's weights must be those of the start when a checkpoint is loaded: see GateTrainer::load_state.
   TrainingRunOptions options = flags.run_options(common, out, context, routers.identity(model));
@@ -75,7 +76,7 @@ std::optional<nlohmann::json> fine_tune_under_gate(Session& session, const Route
                            {"layers", training.layers},
                            {"weights_learning_rate", *training.weights_learning_rate}});
   GateTrainer trainer(model, training, [&] { return windows.next(); });
-  watch_groups(trainer, weights.evaluation(), options);
+  watch_groups(trainer, eval, options);
   const InterruptGuard guard;  // What is trained must be written too, whatever comes after the last step.
   const TrainingRunResult result = run_training(trainer, options, windows);
   if (!result.finished) {

@@ -31,7 +31,7 @@ nlohmann::json summarise_groups(const CausalLM& model, const GateTrainer& traine
 /// The second phase of --train two-phase --objective lm-gate: all weights and the routers of `adapter` together under
 /// the soft gate. Writes `out`/model. Returns the summary; nothing when interrupted, with a checkpoint saved.
 std::optional<nlohmann::json> fine_tune_under_gate(Session& session, const RouterTraining& routers,
-                                                   const WeightTraining& weights,
+                                                   const WeightTraining& weights, const EvalFlags& eval,
                                                    const std::shared_ptr<const TokenSource>& text,
                                                    const CommonOptions& common, const TrainingFlags& flags,
                                                    const std::filesystem::path& adapter);

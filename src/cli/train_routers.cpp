@@ -29,8 +29,9 @@ void RouterTraining::declare(OptionTable& table) {
   table
       .add("objective", &objective_,
            "stages: output (the index, by the error of each block's output), lists (the codebook, by the same "
-           "error); or, with --symmetric, lm-gate: the paper's soft gate under the language-model loss")
-      .one_of({"output", "lists", "lm-gate"});
+           "error), lm-ste (lists and heads by the language-model loss; alone for the adapter of --adapter, or with "
+           "--method full for heads only); or, with --symmetric, lm-gate: the paper's soft gate under that loss")
+      .one_of({"output", "lists", "lm-ste", "lm-gate"});
   table.add("layers", &layers_, "layers that get lists, such as 4-27 or 0,2,5-9; the others attend densely")
       .value_name("RANGES")
       .default_text("all whose own sliding window, if any, exceeds --window");
@@ -38,12 +39,13 @@ void RouterTraining::declare(OptionTable& table) {
   table.add("rows", &training_.distillation.rows, "query positions sampled for an update").at_least(1);
   table
       .add("list-windows", &training_.list_windows,
-           "windows whose keys the lists are built from and balanced on; with lm-gate balanced only")
+           "windows whose keys the lists are built from and balanced on; with lm-gate or lm-ste balanced only")
       .at_least(1);
   table.add("lists-share", &training_.lists_share, "share of the steps for stage lists").at_least(0).below(1);
-  table.add("repeats", &training_.repeats, "share of windows that end with a repeat of an earlier passage")
+  table.add("repeats", &repeats_, "share of windows that end with a repeat of an earlier passage")
       .at_least(0)
-      .at_most(1);
+      .at_most(1)
+      .default_text("0.34, in stage lm-ste 0.5");
   table.add_choice("probes", &training_.probes_by_head, {{"by-head", true}, {"uniform", false}},
                    "lists that queries probe: shared out among heads by what they gain, or as many for each");
   table.add("far-fraction", &training_.distillation.far_fraction, "share of far pairs that stage output lets through")
@@ -69,14 +71,18 @@ bool RouterTraining::has_objective(const char* name) const {
   return std::count(objective_.begin(), objective_.end(), name) > 0;
 }
 
+void RouterTraining::check_objective() const {
+  const std::string named = fmt::format("{}", fmt::join(objective_, ","));
+  const bool stages = named == "output" || named == "output,lists" || named == "output,lists,lm-ste";
+  if (!stages && named != "lm-ste" && named != "lm-gate") {
+    fail_usage("--objective {}: expected output, output,lists, output,lists,lm-ste, lm-ste or lm-gate", named);
+  }
+}
+
 void RouterTraining::resolve(const OptionTable& table, const TrainingFlags& flags, const AttentionOptions& attention,
                              int64_t seed) {
+  check_objective();
   const std::string named = fmt::format("{}", fmt::join(objective_, ","));
-  const bool stages =
-      objective_ == std::vector<std::string>{"output"} || objective_ == std::vector<std::string>{"output", "lists"};
-  if (!stages && named != "lm-gate") {
-    fail_usage("--objective {}: expected output, output,lists or lm-gate", named);
-  }
   if (gate() && !attention.symmetric) {
     fail_usage("--objective lm-gate trains the paper's form: it needs --symmetric");
   }
@@ -85,6 +91,10 @@ void RouterTraining::resolve(const OptionTable& table, const TrainingFlags& flag
   unused.insert(unused.end(), {"gate-sharpness", "sinkhorn-iters"});
   if (gate()) unused = {"updates-per-step", "rows", "lists-share", "repeats", "probes", "far-fraction", "global-group"};
   if (named == "output") unused.push_back("lists-share");
+  if (named == "lm-ste") {
+    unused = {"updates-per-step", "rows",           "lists-share",    "probes",
+              "far-fraction",     "gate-sharpness", "sinkhorn-iters", "layers"};
+  }
   for (const char* flag : unused) {
     if (table.changed(flag)) fail_usage("--{} has no meaning with --objective {}", flag, named);
   }
@@ -93,6 +103,7 @@ void RouterTraining::resolve(const OptionTable& table, const TrainingFlags& flag
     eval_.check(table);
   }
   training_.steps = flags.max_steps.value_or(gate() ? gate_.steps : training_.steps);
+  training_.repeats = repeats(training_.repeats);
   DistillationOptions& d = training_.distillation;
   d.learning_rate = flags.learning_rate.value_or(gate() ? gate_.learning_rate : d.learning_rate);
   d.scheduler = flags.scheduler;

@@ -21,12 +21,21 @@ namespace focus {
 class RouterTraining {
  public:
   void declare(OptionTable& table);
+  /// Whether the objective names the stages that are trained here, and the last stage, which is not (train_lm_ste.h).
+  bool first_stages() const { return has_objective("output") || gate(); }
+  bool last_stage() const { return has_objective("lm-ste"); }
+  /// Share of windows with a repeat, where --repeats is not given `usual`.
+  double repeats(double usual) const { return repeats_.value_or(usual); }
+  int64_t list_windows() const { return training_.list_windows; }
+  const std::string& adapter_dtype() const { return adapter_dtype_; }
   /// Names of the flags declared here; they mean nothing where no router is trained.
   static std::vector<const char*> flags();
   /// Whether the objective is lm-gate, once parsed.
   bool gate() const { return has_objective("lm-gate"); }
   /// Groups of lm-gate are measured on this text.
   void watch(const EvalFlags& eval) { eval_ = eval; }
+  /// Throws UsageError for stages that do not make an objective together.
+  void check_objective() const;
   /// Checks the objective, refuses settings that it has no use for, and fills in its defaults. Throws UsageError.
   void resolve(const OptionTable& table, const TrainingFlags& flags, const AttentionOptions& attention, int64_t seed);
   /// The settings for a model, as resolved.
@@ -55,6 +64,7 @@ class RouterTraining {
   EvalFlags eval_;
   std::vector<std::string> objective_ = {"output", "lists"};
   std::optional<std::string> layers_;
+  std::optional<double> repeats_;
   int64_t window_ = 0;
   std::string adapter_dtype_ = "float32";
 };

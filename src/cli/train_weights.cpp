@@ -4,13 +4,12 @@
 #include <utility>
 
 #include "attention/methods/focus_attention.h"
+#include "attention/methods/full.h"
 #include "attention/routing/adapter.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "cli/device.h"
-#include "data/text_source.h"
-#include "eval/perplexity.h"
 #include "train/data_parallel.h"
 #include "weights/dtype.h"
 
@@ -35,7 +34,6 @@ void WeightTraining::declare(OptionTable& table) {
   table.add("activation-checkpointing", &training_.activation_checkpointing,
             "keep only the input of each block for the backward pass and compute the rest again");
   table.add("autocast", &autocast_, "type of matrix products; weights stay float32").one_of({"none", "bfloat16"});
-  eval_.declare(table);
   table.add("lora-r", &lora_.rank, "rank of low-rank updates").at_least(1);
   table.add("lora-alpha", &lora_.alpha, "updates are multiplied by this divided by the rank").above(0);
   table.add("target-modules", &lora_.targets, "modules that get low-rank updates, by the ends of their names")
@@ -61,7 +59,6 @@ void WeightTraining::resolve(const OptionTable& table, const TrainingFlags& flag
   if (training_.optimizer.kind == OptimizerKind::kSgd) {
     for (const char* flag : {"adam-beta2", "weight-decay"}) refuse(flag, "--optimizer sgd");
   }
-  eval_.check(table);
   training_.stage = what_ == "two-phase" ? "all" : what_;
   training_.steps = flags.max_steps.value_or(training_.steps);
   if (what_ == "lora") training_.learning_rate = kLearningRateLora;
@@ -73,48 +70,21 @@ void WeightTraining::resolve(const OptionTable& table, const TrainingFlags& flag
   if (autocast_ != "none") training_.autocast = parse_dtype(autocast_);
 }
 
-/// The loss on --eval-data.
-struct WeightTraining::Evaluation {
-  std::vector<Document> documents;
-  std::vector<EvalWindow> windows;
-
-  /// Every process takes its share of the windows.
-  double loss(const CausalLM& model, AttentionMethod& method, Collective* processes) const {
-    const at::NoGradGuard no_grad;
-    if (processes == nullptr) return evaluate_perplexity(model, method, documents, windows).nll;
-    std::vector<EvalWindow> mine;
-    for (int64_t i = processes->rank(); i < std::ssize(windows); i += processes->size()) mine.push_back(windows[i]);
-    at::Tensor sums = at::zeros({2}, at::kDouble);  // Of the loss, of tokens.
-    if (!mine.empty()) {
-      const PerplexityResult result = evaluate_perplexity(model, method, documents, mine);
-      const auto tokens = static_cast<double>(result.tokens_scored);
-      sums = at::tensor({result.nll * tokens, tokens}, at::kDouble);
-    }
-    processes->all_reduce(sums);
-    return sums[0].item<double>() / sums[1].item<double>();
-  }
-};
-
 std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionSchedule& attention,
                                                   const std::shared_ptr<const TokenSource>& text,
                                                   const CommonOptions& common, const TrainingFlags& flags,
-                                                  const std::filesystem::path& out, Collective* processes) {
+                                                  const std::filesystem::path& out, TrainingEvaluation& evaluation,
+                                                  Collective* processes) {
   CausalLM& model = *session.model;
   const int64_t context = flags.context_for(model, kWeightsContext);
   TrainingRunOptions options = flags.run_options(common, out, context, {});
   options.identity.update(identity(model, attention.current().name(), processes ? processes->size() : 1));
   options.processes = training_.processes = processes;
   TrainWindows windows(text, context, static_cast<uint64_t>(common.seed), common.data.string());
-  Evaluation evaluation;
-  if (eval_.data) {
-    CommonOptions read = common;
-    read.data = *eval_.data;
-    evaluation.documents = read_documents(session.tokenizer, read);
-    evaluation.windows = eval_windows(evaluation.documents, context, context);
-    require(!evaluation.windows.empty(), "{}: no document has 2 tokens or more", eval_.data->string());
-    if (std::ssize(evaluation.windows) > eval_.windows) evaluation.windows.resize(static_cast<size_t>(eval_.windows));
-    options.eval_every = eval_.every;
-    options.evaluate = [&] { return evaluation.loss(model, attention.current(), processes); };
+  if (evaluation.given()) {
+    evaluation.open(session, common, context);
+    options.eval_every = evaluation.every();
+    options.evaluate = [&] { return EvalFigures{.loss = evaluation.loss(model, attention.current(), processes)}; };
     options.on_best = [&] { save(session, attention.current(), common, out / "best"); };
   }
   if (what_ == "lora") {
@@ -137,9 +107,9 @@ std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionSch
                             {"steps", result.steps},
                             {"seconds", result.seconds},
                             {"loss", result.last_loss}};
-  if (result.eval_loss) {
-    summary["eval_loss"] = *result.eval_loss;
-    summary["best_eval_loss"] = *result.best_eval_loss;
+  if (result.last_eval) {
+    summary["eval_loss"] = result.last_eval->loss;
+    summary["best_eval_loss"] = result.best_eval->loss;
     summary["best"] = (out / "best").string();
   }
   return summary;
@@ -153,10 +123,14 @@ void WeightTraining::save(const Session& session, const AttentionMethod& method,
   }
   const at::ScalarType dtype = *parse_dtype(save_dtype_);
   save_model(folder, *session.model, common.model, dtype);
-  const auto* focus = dynamic_cast<const FocusAttention*>(&method);
-  if (focus == nullptr) return;
   Adapter adapter;
-  adapter.router = std::make_shared<const Router>(focus->router());
+  if (const auto* focus = dynamic_cast<const FocusAttention*>(&method)) {
+    adapter.router = std::make_shared<const Router>(focus->router());
+    adapter.scales = focus->scales();
+  } else if (const auto* full = dynamic_cast<const FullAttention*>(&method)) {
+    adapter.scales = full->scales();
+  }
+  if (adapter.router == nullptr && adapter.scales == nullptr) return;
   adapter.base_model_name_or_path = folder.filename().string();
   adapter.base_fingerprint = model_fingerprint(*session.model);
   adapter.module = session.model->attention_module();

@@ -10,6 +10,7 @@
 
 #include "attention/method.h"
 #include "cli/session.h"
+#include "cli/training_evaluation.h"
 #include "cli/training_flags.h"
 #include "models/lora.h"
 #include "train/attention_schedule.h"
@@ -29,28 +30,25 @@ class WeightTraining {
   int64_t steps() const { return training_.steps; }
   /// The full learning rate, once resolved.
   double learning_rate() const { return training_.learning_rate; }
-  const EvalFlags& evaluation() const { return eval_; }
   /// Trains under `attention` and writes `out`/model (lora: `out`/adapter), with evaluation the best to `out`/best as
   /// well. `processes` train together (null: this one alone) and rank 0 writes. Returns the summary; nothing when
   /// interrupted, with a checkpoint saved.
   std::optional<nlohmann::json> run(Session& session, AttentionSchedule& attention,
                                     const std::shared_ptr<const TokenSource>& text, const CommonOptions& common,
                                     const TrainingFlags& flags, const std::filesystem::path& out,
-                                    Collective* processes);
+                                    TrainingEvaluation& evaluation, Collective* processes);
   /// Writes what was trained: a model folder (under Focus with an adapter for it) or low-rank updates.
   void save(const Session& session, const AttentionMethod& method, const CommonOptions& common,
             const std::filesystem::path& folder) const;
   static std::string describe(const nlohmann::json& summary);
 
  private:
-  struct Evaluation;
   nlohmann::json identity(const CausalLM& model, const std::string& method, int64_t processes) const;
 
   LmTrainingOptions training_;
   LoraOptions lora_;
   LmTrainer::NamedTensors lora_parameters_;
   std::string what_;
-  EvalFlags eval_;
   std::string autocast_ = "none";
   std::string save_dtype_ = "float32";
 };

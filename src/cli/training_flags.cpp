@@ -18,12 +18,12 @@ void TrainingFlags::declare(OptionTable& table) {
            "--method; two-phase, centroids and then all weights under them; lora, low-rank updates beside frozen "
            "weights; scratch, a new model after the config.json of --model")
       .one_of({"centroids", "all", "two-phase", "lora", "scratch"});
-  table.add("max-steps", &max_steps, "training windows over all stages; of weights: updates")
+  table.add("max-steps", &max_steps, "training windows over all stages; of weights and of stage lm-ste: updates")
       .at_least(1)
-      .default_text("25, with lm-gate or weights 200");
+      .default_text("25, with lm-gate or weights 200, of stage lm-ste 32");
   table.add("context", &context, "tokens a training window")
       .at_least(2)
-      .default_text("2048, with lm-gate or weights 1024, or the model's context if that is shorter");
+      .default_text("2048, with lm-gate, lm-ste or weights 1024, or the model's context if that is shorter");
   table.add("learning-rate", &learning_rate, "of Adam")
       .above(0)
       .default_text("0.002, with lm-gate 0.003, all 5e-05, lora 0.0002, scratch 0.001");
@@ -49,9 +49,10 @@ void TrainingFlags::declare(OptionTable& table) {
 void EvalFlags::declare(OptionTable& table) {
   table.add(
       "eval-data", &data,
-      "text on which the loss is measured during training, with lm-gate the groups too; of weights the best are kept");
+      "text on which the loss is measured during training, with lm-gate the groups and with lm-ste copying too; the "
+      "best weights or lists are kept");
   table.add("eval-every", &every, "steps between measurements, 0: at the end only").at_least(0);
-  table.add("eval-windows", &windows, "windows measured").at_least(1);
+  table.add("eval-windows", &windows, "windows measured, with lm-ste as many copying items").at_least(1);
 }
 
 std::vector<const char*> EvalFlags::flags() {

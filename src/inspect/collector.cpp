@@ -74,8 +74,9 @@ InspectAttention::SoftChoice InspectAttention::soft_choice(int64_t layer, const 
   return result;
 }
 
-InspectAttention::InspectAttention(std::shared_ptr<const Router> router, CollectorOptions options)
-    : FocusAttention(std::move(router)), options_(std::move(options)) {
+InspectAttention::InspectAttention(std::shared_ptr<const Router> router, CollectorOptions options,
+                                   std::shared_ptr<const HeadScales> scales)
+    : FocusAttention(std::move(router), std::move(scales)), options_(std::move(options)) {
   const auto sets = static_cast<size_t>(this->router().head_sets());
   const auto ids = static_cast<size_t>(this->router().lists() + 1);
   for (const auto& [layer, weights] : this->router().layers()) {
@@ -101,8 +102,10 @@ at::Tensor InspectAttention::attend(const AttentionInput& input) {
   require(input.cache == nullptr && input.q.size(0) == 1 && !input.document_start.has_value(),
           "inspection takes one text at a time, without a cache");
   const at::Tensor out = FocusAttention::attend(input);
+  AttentionInput seen = input;
+  if (const HeadScale* scale = find_scale(scales(), input.layer)) seen.q = scale_queries(input.q, *scale);
   for (LayerRecord& record : layers_) {
-    if (record.layer == input.layer) observe(input, record);
+    if (record.layer == input.layer) observe(seen, record);
   }
   return out;
 }

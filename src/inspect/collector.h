@@ -52,7 +52,8 @@ struct LayerRecord {
 /// One sequence at a time, without a cache. Memory is 4 bytes a token, layer and list set beside counters.
 class InspectAttention : public FocusAttention {
  public:
-  InspectAttention(std::shared_ptr<const Router> router, CollectorOptions options);
+  InspectAttention(std::shared_ptr<const Router> router, CollectorOptions options,
+                   std::shared_ptr<const HeadScales> scales = nullptr);
 
   at::Tensor attend(const AttentionInput& input) override;
   /// Call after every window with its number of tokens.

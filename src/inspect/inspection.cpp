@@ -122,7 +122,8 @@ InspectedText inspected_text(const std::vector<Document>& documents, TokenTexts&
 }
 
 Inspection inspect(const CausalLM& model, std::shared_ptr<const Router> router, const InspectedText& text,
-                   const InspectionOptions& options, const std::function<bool(int64_t, int64_t)>& progress) {
+                   const InspectionOptions& options, const std::function<bool(int64_t, int64_t)>& progress,
+                   std::shared_ptr<const HeadScales> scales) {
   const at::NoGradGuard no_grad;
   Inspection result;
   result.config = router->config();
@@ -136,11 +137,13 @@ Inspection inspect(const CausalLM& model, std::shared_ptr<const Router> router, 
       result.dense_layers.push_back(layer);
     }
   }
-  InspectAttention method(router, {.query_rows = options.query_rows,
-                                   .excerpt_window = text.excerpt_window,
-                                   .excerpt_tokens = options.excerpt_tokens,
-                                   .lengths = result.lengths,
-                                   .seed = options.seed});
+  InspectAttention method(router,
+                          {.query_rows = options.query_rows,
+                           .excerpt_window = text.excerpt_window,
+                           .excerpt_tokens = options.excerpt_tokens,
+                           .lengths = result.lengths,
+                           .seed = options.seed},
+                          std::move(scales));
   for (int64_t w = 0; w < text.windows(); ++w) {
     const std::span<const int32_t> ids = text.window(w);
     const at::Tensor input = at::tensor(std::vector<int64_t>(ids.begin(), ids.end()), at::kLong).unsqueeze(0);

@@ -62,9 +62,11 @@ struct Inspection {
   double shuffled_agreement = 0;  ///< Mean of neighbouring layers, one of them shuffled.
 };
 
-/// Runs the model over the text with this router. Calls `progress(done windows, windows)` and gives up with an empty
-/// `layers` when it returns false. Throws Error as forward passes do.
+/// Runs the model over the text with this router, and with trained scalars of the heads if there are any. Calls
+/// `progress(done windows, windows)` and gives up with an empty `layers` when it returns false. Throws Error as forward
+/// passes do.
 Inspection inspect(const CausalLM& model, std::shared_ptr<const Router> router, const InspectedText& text,
-                   const InspectionOptions& options, const std::function<bool(int64_t, int64_t)>& progress = {});
+                   const InspectionOptions& options, const std::function<bool(int64_t, int64_t)>& progress = {},
+                   std::shared_ptr<const HeadScales> scales = nullptr);
 
 }  // namespace focus

@@ -98,6 +98,25 @@ TEST_P(Collector, SeesWhatFocusAttentionDoes) {
 
 INSTANTIATE_TEST_SUITE_P(Forms, Collector, ::testing::Values(false, true));
 
+TEST(Collector, MassIsThatOfScaledHeads) {
+  const auto router = std::make_shared<Router>(random_router(small_config(false), {0}, kHidden, 2, 3));
+  const HeadScale scale{.score_factor = at::tensor({0.2, 3.0, 1.0, 0.5}, at::kFloat), .output_gain = at::ones({4})};
+  const CollectorOptions options{.query_rows = 9, .excerpt_tokens = 20, .lengths = {}, .seed = 5};
+  const auto record_of = [&](const AttentionInput& input, std::shared_ptr<const HeadScales> scales) {
+    InspectAttention watched(router, options, std::move(scales));
+    watched.attend(input);
+    return watched.take_layers().front();
+  };
+  const AttentionInput input = random_input(0, 40);
+  AttentionInput by_hand = input;
+  by_hand.q = input.q * scale.score_factor.view({1, 4, 1, 1});
+  const LayerRecord plain = record_of(input, nullptr), expected = record_of(by_hand, nullptr);
+  const LayerRecord scaled = record_of(input, std::make_shared<const HeadScales>(HeadScales{{0, scale}}));
+  EXPECT_EQ(scaled.mass.lists, expected.mass.lists);
+  EXPECT_EQ(scaled.excerpt.keys[0][19][0].mass, expected.excerpt.keys[0][19][0].mass);
+  EXPECT_NE(scaled.mass.lists, plain.mass.lists);
+}
+
 TEST(Collector, ConfidenceIsTheSoftmaxOfTheOwnList) {
   const RoutingConfig config = small_config(false);
   const auto router = std::make_shared<Router>(random_router(config, {0}, kHidden, 2, 9));

@@ -3,7 +3,8 @@
 // Request: {"ids": [[...]], "dtype": "float32", "chunks": [...], "offset": 0, "greedy": 0, "document_start": [[...]]};
 // all but ids optional. "chunks" are token counts fed one after another through a cache; "offset" is added to every
 // position; "greedy" is the number of tokens to append to the single row of ids; "adapter" is a folder, under which
-// Focus attends in place of full attention. Prints a JSON object.
+// Focus attends in place of full attention (one without lists: its head scales beside full attention). Prints a JSON
+// object.
 #include <c10/core/InferenceMode.h>
 
 #include <chrono>
@@ -64,7 +65,11 @@ void serve(const std::string& folder, const std::string& out_file, const json& r
   at::Tensor ids = matrix(request.at("ids"), at::kLong);
   const int64_t offset = request.value("offset", 0);
   focus::MethodOptions chosen;
-  if (request.contains("adapter")) chosen.router = focus::load_adapter(request["adapter"].get<std::string>()).router;
+  if (request.contains("adapter")) {
+    const focus::Adapter adapter = focus::load_adapter(request["adapter"].get<std::string>());
+    chosen.router = adapter.router;
+    chosen.scales = adapter.scales;
+  }
   const auto method_owner = focus::make_method(chosen.router ? "focus" : "full", chosen);
   focus::AttentionMethod& method = *method_owner;
   focus::ForwardOptions options;

@@ -25,16 +25,6 @@ MetricsLog::MetricsLog(const std::filesystem::path& file, int64_t steps_done) : 
   require(stream_.is_open(), "{}: cannot be written", file.string());
 }
 
-std::optional<double> MetricsLog::smallest(const std::string& name) const {
-  std::optional<double> found;
-  for (const nlohmann::json& line : kept_) {
-    if (!line.contains(name) || !line[name].is_number()) continue;
-    const auto value = line[name].get<double>();
-    if (!found || value < *found) found = value;
-  }
-  return found;
-}
-
 void MetricsLog::write(const nlohmann::json& line) {
   stream_ << json_text(line) << std::endl;
   require(stream_.good(), "{}: cannot be written (is the disk full?)", file_.string());

@@ -4,8 +4,6 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
 #include <vector>
 
 namespace focus {
@@ -15,8 +13,8 @@ class MetricsLog {
  public:
   /// Opens `file`; lines of steps beyond `steps_done`, and a last line cut short, are dropped first (0: starts anew).
   MetricsLog(const std::filesystem::path& file, int64_t steps_done);
-  /// The smallest number of that name among the lines kept on opening.
-  std::optional<double> smallest(const std::string& name) const;
+  /// The lines kept on opening.
+  const std::vector<nlohmann::json>& kept() const { return kept_; }
   /// Throws Error if the line cannot be written.
   void write(const nlohmann::json& line);
 

@@ -47,6 +47,50 @@ nlohmann::json metrics_line(const StepResult& step, int64_t tokens, double token
   return line;
 }
 
+void add_figures(nlohmann::json& line, const EvalFigures& figures) {
+  line["eval_loss"] = figures.loss;
+  if (figures.copy) line["eval_copy_nll"] = *figures.copy;
+  if (figures.pairs_kept) line["eval_pairs_kept"] = *figures.pairs_kept;
+  line.update(figures.further);
+}
+
+/// The figures of a line of the metrics, if it has any.
+std::optional<EvalFigures> figures_of(const nlohmann::json& line) {
+  const auto number = [&](const char* name) {
+    return line.contains(name) && line[name].is_number() ? std::optional(line[name].get<double>()) : std::nullopt;
+  };
+  const std::optional<double> loss = number("eval_loss");
+  if (!loss) return std::nullopt;
+  EvalFigures figures;
+  figures.loss = *loss;
+  figures.copy = number("eval_copy_nll");
+  figures.pairs_kept = number("eval_pairs_kept");
+  return figures;
+}
+
+/// The measurements of a run so far.
+class Measurements {
+ public:
+  explicit Measurements(TrainingRunResult& result) : result_(result) {}
+
+  /// Whether these are the best so far.
+  bool add(const EvalFigures& figures, int64_t step) {
+    result_.last_eval = figures;
+    if (step == 0) result_.start_eval = figures;
+    const bool best = !result_.best_eval || figures.score() < result_.best_eval->score();
+    since_best_ = best ? 0 : since_best_ + 1;
+    if (!best) return false;
+    result_.best_eval = figures;
+    result_.best_step = step;
+    return true;
+  }
+  int64_t since_best() const { return since_best_; }
+
+ private:
+  TrainingRunResult& result_;
+  int64_t since_best_ = 0;
+};
+
 /// Throws Error on all processes when one of them has other data, another model or other settings.
 void check_same_run(Collective* processes, const nlohmann::json& identity, const TrainWindows& windows) {
   if (processes == nullptr) return;
@@ -98,35 +142,44 @@ TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& optio
   std::optional<MetricsLog> metrics;
   if (writes) metrics.emplace(options.out / "metrics.jsonl", trainer.step());
   TrainingRunResult result;
-  if (metrics) result.best_eval_loss = metrics->smallest("eval_loss");
-  /// Measures the loss on other text and tells whether it is the best so far.
-  const auto evaluate = [&] {
-    result.eval_loss = options.evaluate();
-    const bool best = !result.best_eval_loss || *result.eval_loss < *result.best_eval_loss;
-    if (best) result.best_eval_loss = result.eval_loss;
-    return best;
+  Measurements measured(result);
+  if (metrics) {
+    for (const nlohmann::json& line : metrics->kept()) {
+      if (const auto figures = figures_of(line)) measured.add(*figures, line.value("step", int64_t{0}));
+    }
+  }
+  const auto write = [&](const nlohmann::json& line) {
+    if (metrics) metrics->write(line);
+    if (options.on_metrics && writes) options.on_metrics(line);
   };
+  const auto evaluate = [&](nlohmann::json& line) {
+    const EvalFigures figures = options.evaluate();
+    add_figures(line, figures);
+    if (measured.add(figures, trainer.step()) && options.on_best && writes) options.on_best();
+  };
+  const auto stopped = [&] { return options.patience > 0 && measured.since_best() >= options.patience; };
   Progress progress("training", trainer.total_steps(), "steps", trainer.step());
   const InterruptGuard guard;
   const int64_t tokens_before = tokens();
   try {
-    while (!trainer.done() && !any_process(processes, interrupted())) {
+    if (options.evaluate && options.evaluate_start && trainer.step() == 0) {
+      nlohmann::json line = {{"step", 0}};
+      evaluate(line);
+      write(line);
+    }
+    while (!trainer.done() && !stopped() && !any_process(processes, interrupted())) {
       const StepResult step = trainer.train_step([&](const std::string& what) { progress.note(what); });
       result.last_loss = step.loss;
       nlohmann::json line =
           metrics_line(step, tokens(), static_cast<double>(tokens() - tokens_before) / seconds_since(start));
       const bool due = trainer.done() || (options.eval_every > 0 && trainer.step() % options.eval_every == 0);
-      const bool best = options.evaluate && due && evaluate();
-      if (options.evaluate && due) line["eval_loss"] = *result.eval_loss;
-      if (options.evaluate && due && options.eval_figures) line.update(options.eval_figures());
-      if (best && options.on_best && writes) options.on_best();
-      if (metrics) metrics->write(line);
-      if (options.on_metrics && writes) options.on_metrics(line);
+      if (options.evaluate && due) evaluate(line);
+      write(line);
       progress.note(fmt::format("{} loss {:.4f}, pairs {:.1f}%", step.stage, step.loss, 100 * step.pairs_kept));
       progress.set(trainer.step());
       if (options.save_every > 0 && trainer.step() % options.save_every == 0 && !trainer.done()) save();
     }
-    result.finished = trainer.done();
+    result.finished = trainer.done() || stopped();
     if (result.finished) {
       result.largest_shares = trainer.calibrate();
     } else {

@@ -15,8 +15,16 @@ const RoutingConfig& config_of(const std::shared_ptr<const Router>& router) {
 
 }  // namespace
 
-FocusAttention::FocusAttention(std::shared_ptr<const Router> router)
-    : ListAttention(config_of(router)), router_(std::move(router)) {}
+FocusAttention::FocusAttention(std::shared_ptr<const Router> router, std::shared_ptr<const HeadScales> scales)
+    : ListAttention(config_of(router)), router_(std::move(router)), scales_(std::move(scales)) {}
+
+at::Tensor FocusAttention::attend(const AttentionInput& input) {
+  const HeadScale* scale = find_scale(scales_, input.layer);
+  if (scale == nullptr) return ListAttention::attend(input);
+  AttentionInput scaled = input;
+  scaled.q = scale_queries(input.q, *scale);
+  return scale_outputs(ListAttention::attend(scaled), *scale);
+}
 
 Routes FocusAttention::route(const AttentionInput& input, const at::Tensor& position_in_document) {
   require(router_->head_sets() == 1 || router_->head_sets() == input.k.size(1),

@@ -24,7 +24,9 @@ at::Tensor FullAttention::attend(const AttentionInput& input) {
   const PairCount count = count_pairs(input.q.size(0), input.q.size(2), k.size(2), params);
   pairs_.kept += count.kept;
   pairs_.causal += count.causal;
-  return dense_attention(input.q, k, v, params);
+  const HeadScale* scale = find_scale(scales_, input.layer);
+  if (scale == nullptr) return dense_attention(input.q, k, v, params);
+  return scale_outputs(dense_attention(scale_queries(input.q, *scale), k, v, params), *scale);
 }
 
 std::unique_ptr<LayerCache> FullAttention::make_cache(int64_t /*layer*/, int64_t batch, int64_t capacity) const {

@@ -100,6 +100,11 @@ at::Tensor ListAttention::attend(const AttentionInput& input) {
   const PairCount count = count_pairs(input.q.size(0), tokens, k.size(2), params);
   pairs_.kept += count.kept;
   pairs_.causal += count.causal;
+  return attend_pairs(input, k, v, params);
+}
+
+at::Tensor ListAttention::attend_pairs(const AttentionInput& input, const at::Tensor& k, const at::Tensor& v,
+                                       const AttentionParams& params) {
   return std::get<0>(attention(input.q, k, v, params));
 }
 

@@ -48,6 +48,10 @@ class ListAttention : public AttentionMethod {
   virtual bool is_sparse(int64_t /*layer*/) const { return true; }
   /// List sets that a dense layer counts for in pairs(), those of the sparse layers.
   virtual int64_t head_sets() const { return 1; }
+  /// Attention of many tokens over the allowed pairs; input.q with keys and values of all tokens, those of a cache
+  /// included.
+  virtual at::Tensor attend_pairs(const AttentionInput& input, const at::Tensor& k, const at::Tensor& v,
+                                  const AttentionParams& params);
   /// Content lists, 0 if there are none to speak of.
   virtual int64_t lists() const = 0;
 

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "attention/methods/focus_attention.h"
+#include "attention/methods/full.h"
 #include "attention/methods/list_cache.h"
 #include "attention/methods/random_groups.h"
 #include "attention/methods/registry.h"
@@ -62,6 +63,13 @@ std::vector<std::unique_ptr<AttentionMethod>> all_methods() {
   };
   add_focus(config, {0});
   add_focus(config, {5});  // layer 0 attends densely
+  const auto scales = std::make_shared<const HeadScales>(HeadScales{
+      {0, {.score_factor = at::linspace(0.5, 2.0, kHeads), .output_gain = at::linspace(1.5, -0.5, kHeads)}}});
+  for (const int64_t layer : {0, 5}) {
+    methods.push_back(std::make_unique<FocusAttention>(
+        std::make_shared<Router>(random_router(config, {layer}, kHidden, kKvHeads, 1)), scales));
+  }
+  methods.push_back(std::make_unique<FullAttention>(scales));
   methods.push_back(std::make_unique<WindowAttention>(config));
   methods.push_back(std::make_unique<RandomGroups>(config, 3));
   config.shared = config.global_group = true;
@@ -153,6 +161,35 @@ TEST(Methods, WideWindowOrAllListsEqualFullAttention) {
   EXPECT_LT(difference(focus.attend(input), full), 2e-5);
   EXPECT_LT(difference(in_chunks(focus, input, 1), full), 2e-5);
   EXPECT_EQ(focus.pairs().kept, focus.pairs().causal);
+}
+
+TEST(Methods, ScaledHeadsEqualScaledQueriesAndOutputs) {
+  const AttentionInput input = random_input(2, 60, 12);
+  at::manual_seed(13);
+  const HeadScale scale{.score_factor = at::rand({kHeads}) + 0.5, .output_gain = at::randn({kHeads})};
+  const auto scales = std::make_shared<const HeadScales>(HeadScales{{0, scale}});
+  const auto router = std::make_shared<Router>(random_router(small_config(), {0}, kHidden, kKvHeads, 1));
+  AttentionInput by_hand = input;
+  by_hand.q = input.q * scale.score_factor.view({1, kHeads, 1, 1});
+  const at::Tensor before = input.q.clone();
+  const auto compare = [&](AttentionMethod& scaled, AttentionMethod& plain) {
+    const at::Tensor expected = plain.attend(by_hand) * scale.output_gain.view({1, kHeads, 1, 1});
+    EXPECT_TRUE(at::equal(scaled.attend(input), expected)) << scaled.name();
+    EXPECT_GT(difference(plain.attend(input), expected), 0.1) << scaled.name();
+  };
+  FocusAttention focus(router), scaled_focus(router, scales);
+  FullAttention full, scaled_full(scales);
+  compare(scaled_focus, focus);
+  compare(scaled_full, full);
+  EXPECT_TRUE(at::equal(input.q, before));
+  // As under a gradient, where nothing may be written over.
+  const at::Tensor plain = scaled_focus.attend(input);
+  AttentionInput leaf = input;
+  leaf.q = input.q.clone().set_requires_grad(true);
+  EXPECT_TRUE(at::equal(scaled_focus.attend(leaf).detach(), plain));
+  AttentionInput other = input;
+  other.q = input.q.narrow(1, 0, 2);
+  EXPECT_THROW(scaled_full.attend(other), Error);
 }
 
 TEST(Methods, HalfPrecisionDecodeFollowsThePass) {

@@ -26,7 +26,7 @@ using Made = std::unique_ptr<AttentionMethod>;
 
 Made make_focus(const MethodOptions& options) {
   if (options.router == nullptr) fail_usage("--method focus: needs a trained router, give --adapter");
-  return std::make_unique<FocusAttention>(options.router);
+  return std::make_unique<FocusAttention>(options.router, options.scales);
 }
 
 NearKeys near_keys(const MethodOptions& options) {
@@ -92,7 +92,7 @@ struct Entry {
 
 constexpr Entry kMethods[] = {
     {"focus", make_focus},
-    {"full", [](const MethodOptions&) -> Made { return std::make_unique<FullAttention>(); }},
+    {"full", [](const MethodOptions& o) -> Made { return std::make_unique<FullAttention>(o.scales); }},
     {"window", [](const MethodOptions& o) -> Made { return std::make_unique<WindowAttention>(o.routing); }},
     {"random-groups", [](const MethodOptions& o) -> Made { return std::make_unique<RandomGroups>(o.routing, o.seed); }},
     {"longformer", make_longformer},

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/head_scales.h"
 #include "attention/method.h"
 #include "attention/routing/router.h"
 #include "base/baseline_options.h"
@@ -13,10 +14,11 @@ namespace focus {
 
 /// What a method may need to be made.
 struct MethodOptions {
-  RoutingConfig routing;                 ///< For the methods without a trained router.
-  std::shared_ptr<const Router> router;  ///< For "focus"; its own configuration holds.
-  uint64_t seed = 0;                     ///< For methods that draw at random.
-  BaselineOptions baselines;             ///< For the comparison methods; window and sinks come from `routing`.
+  RoutingConfig routing;                               ///< For the methods without a trained router.
+  std::shared_ptr<const Router> router;                ///< For "focus"; its own configuration holds.
+  std::shared_ptr<const HeadScales> scales = nullptr;  ///< Of "focus" and "full": trained scalars of their heads.
+  uint64_t seed = 0;                                   ///< For methods that draw at random.
+  BaselineOptions baselines;  ///< For the comparison methods; window and sinks come from `routing`.
 };
 
 /// Names for --method, in the order of the registry.

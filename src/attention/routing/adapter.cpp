@@ -18,7 +18,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kFormatVersion = 2;
+// Version 2 had no head scales and always lists.
+constexpr int64_t kFormatVersion = 3, kOldestVersion = 2;
+constexpr const char* kScoreFactor = "score_factor";
+constexpr const char* kOutputGain = "output_gain";
 constexpr const char* kConfigFile = "adapter_config.json";
 constexpr const char* kWeightsFile = "adapter_model.safetensors";
 constexpr const char* kLayerMark = "{}";
@@ -38,53 +41,75 @@ bool has_one_mark(const std::string& module) {
   return at != std::string::npos && module.find(kLayerMark, at + 1) == std::string::npos;
 }
 
+std::vector<int64_t> numbers_of(const auto& by_layer) {
+  std::vector<int64_t> layers;
+  for (const auto& [number, layer] : by_layer) layers.push_back(number);
+  return layers;
+}
+
 json config_json(const Adapter& adapter, at::ScalarType dtype) {
+  json fields = {{"peft_type", "FOCUS"},
+                 {"format_version", kFormatVersion},
+                 {"task_type", "CAUSAL_LM"},
+                 {"inference_mode", true},
+                 {"base_model_name_or_path", adapter.base_model_name_or_path},
+                 {"base_fingerprint", adapter.base_fingerprint},
+                 {"module", adapter.module},
+                 {"layers_to_transform", json::array()},
+                 {"scaled_layers", json::array()},
+                 {"dtype", dtype == at::kBFloat16 ? "bfloat16" : "float32"},
+                 {"training", adapter.training}};
+  if (adapter.scales != nullptr && !adapter.scales->empty()) {
+    fields.update({{"scaled_layers", numbers_of(*adapter.scales)},
+                   {"query_heads", adapter.scales->begin()->second.score_factor.size(0)}});
+  }
+  if (adapter.router == nullptr) return fields;
   const Router& router = *adapter.router;
   const RoutingConfig& config = router.config();
-  std::vector<int64_t> layers;
-  for (const auto& [number, layer] : router.layers()) layers.push_back(number);
-  return {{"peft_type", "FOCUS"},
-          {"format_version", kFormatVersion},
-          {"task_type", "CAUSAL_LM"},
-          {"inference_mode", true},
-          {"base_model_name_or_path", adapter.base_model_name_or_path},
-          {"base_fingerprint", adapter.base_fingerprint},
-          {"module", adapter.module},
-          {"layers_to_transform", layers},
-          {"hidden_size", router.hidden_size()},
-          {"list_sets", router.head_sets()},
-          {"groups", config.groups},
-          {"groups_per_token", config.groups_per_token},
-          {"window", config.window},
-          {"sinks", config.sinks},
-          {"group_dim", config.group_dim},
-          {"tau", config.tau},
-          {"sinkhorn_iters", config.sinkhorn_iters},
-          {"shared", config.shared},
-          {"symmetric", config.symmetric},
-          {"global_group", config.global_group},
-          {"dtype", dtype == at::kBFloat16 ? "bfloat16" : "float32"},
-          {"training", adapter.training}};
+  fields.update({{"layers_to_transform", numbers_of(router.layers())},
+                 {"hidden_size", router.hidden_size()},
+                 {"list_sets", router.head_sets()},
+                 {"groups", config.groups},
+                 {"groups_per_token", config.groups_per_token},
+                 {"window", config.window},
+                 {"sinks", config.sinks},
+                 {"group_dim", config.group_dim},
+                 {"tau", config.tau},
+                 {"sinkhorn_iters", config.sinkhorn_iters},
+                 {"shared", config.shared},
+                 {"symmetric", config.symmetric},
+                 {"global_group", config.global_group}});
+  return fields;
 }
 
 std::string model_card(const Adapter& adapter) {
+  const std::string head = fmt::format(
+      "---\nlibrary_name: focus\nbase_model: {}\ntags:\n- focus\n- sparse-attention\n---\n\n# Focus adapter\n\n",
+      json_text(adapter.base_model_name_or_path));
+  const size_t scaled = adapter.scales == nullptr ? 0 : adapter.scales->size();
+  if (adapter.router == nullptr) {
+    return fmt::format(
+        "{}Trained scores' factors and output gains of the query heads of {} layers of `{}`, for full attention. The "
+        "base model's weights (fingerprint {}) are unchanged.\n",
+        head, scaled, adapter.base_model_name_or_path, adapter.base_fingerprint);
+  }
   const RoutingConfig& config = adapter.router->config();
   return fmt::format(
-      "---\nlibrary_name: focus\nbase_model: {}\ntags:\n- focus\n- sparse-attention\n---\n\n"
-      "# Focus adapter\n\n"
+      "{}"
       "Learned-group sparse attention for `{}`: {} layers with {} list set{} each. The base model's weights are "
       "unchanged.\n\n"
       "| setting | value |\n|---|---|\n"
-      "| form | {} |\n| groups | {} |\n| groups per token | {} |\n| window | {} |\n| sinks | {} |\n| group dim | {} "
+      "| form | {} |\n| layers with scaled heads | {} |\n| groups | {} |\n| groups per token | {} |\n| window | {} "
+      "|\n| sinks | {} |\n| group dim | {} "
       "|\n| tau | {} |\n"
       "| base fingerprint | {} |\n\n"
       "Use it with `focus eval --model <base> --adapter <this folder>` and `focus generate` likewise. "
       "`adapter_config.json` tells "
       "how it was trained.\n",
-      json_text(adapter.base_model_name_or_path), adapter.base_model_name_or_path, adapter.router->layers().size(),
-      adapter.router->head_sets(), adapter.router->head_sets() == 1 ? "" : "s",
-      config.symmetric ? "symmetric groups" : "lists and probes", config.groups, config.groups_per_token, config.window,
-      config.sinks, config.group_dim, config.tau, adapter.base_fingerprint);
+      head, adapter.base_model_name_or_path, adapter.router->layers().size(), adapter.router->head_sets(),
+      adapter.router->head_sets() == 1 ? "" : "s", config.symmetric ? "symmetric groups" : "lists and probes", scaled,
+      config.groups, config.groups_per_token, config.window, config.sinks, config.group_dim, config.tau,
+      adapter.base_fingerprint);
 }
 
 // A field of the configuration, or an Error that names file and field.
@@ -131,8 +156,8 @@ json read_config(const std::filesystem::path& file) {
   const auto type = field<std::string>(config, file, "peft_type", "FOCUS");
   require(type == "FOCUS", "{}: peft_type {}, expected FOCUS", file.string(), type);
   const auto version = field<int64_t>(config, file, "format_version", "an integer");
-  require(version == kFormatVersion, "{}: format_version {}, this program reads {}", file.string(), version,
-          kFormatVersion);
+  require(version >= kOldestVersion && version <= kFormatVersion, "{}: format_version {}, this program reads {} to {}",
+          file.string(), version, kOldestVersion, kFormatVersion);
   return config;
 }
 
@@ -153,19 +178,36 @@ at::Tensor read_tensor(const SafetensorsFile& weights, const std::string& key, c
 }  // namespace
 
 void save_adapter(const std::filesystem::path& folder, const Adapter& adapter, at::ScalarType dtype) {
-  require(adapter.router != nullptr, "adapter: there is no router to save");
+  const bool scaled = adapter.scales != nullptr && !adapter.scales->empty();
+  require(adapter.router != nullptr || scaled, "adapter: there is nothing to save");
   require(dtype == at::kFloat || dtype == at::kBFloat16, "adapter: dtype {}, expected float32 or bfloat16",
           c10::toString(dtype));
   require(has_one_mark(adapter.module), "adapter: the module name {} must hold {} once", adapter.module, kLayerMark);
-  const Router& router = *adapter.router;
   std::vector<std::pair<std::string, at::Tensor>> tensors;
-  for (const auto& [number, layer] : router.layers()) {
-    for (const auto& [name, shape] : LayerRouter::layout(router.config(), router.hidden_size(), router.head_sets())) {
-      const at::Tensor& tensor = layer.tensor(name);
-      const at::Tensor stored = name == "potentials" || name == "probe_exponent" ? tensor : tensor.to(dtype);
-      require(at::isfinite(stored).all().item<bool>(), "adapter: layer {}: {} is not finite in {}", number, name,
-              c10::toString(dtype));
-      tensors.emplace_back(tensor_key(adapter.module, number, name), stored);
+  const auto add = [&](int64_t layer, const std::string& name, const at::Tensor& stored) {
+    require(at::isfinite(stored).all().item<bool>(), "adapter: layer {}: {} is not finite in {}", layer, name,
+            c10::toString(stored.scalar_type()));
+    tensors.emplace_back(tensor_key(adapter.module, layer, name), stored);
+  };
+  if (adapter.router != nullptr) {
+    const Router& router = *adapter.router;
+    const auto layout = LayerRouter::layout(router.config(), router.hidden_size(), router.head_sets());
+    for (const auto& [number, layer] : router.layers()) {
+      for (const auto& [name, shape] : layout) {
+        const at::Tensor& tensor = layer.tensor(name);
+        add(number, name, name == "potentials" || name == "probe_exponent" ? tensor : tensor.to(dtype));
+      }
+    }
+  }
+  if (scaled) {
+    const at::IntArrayRef heads = adapter.scales->begin()->second.score_factor.sizes();
+    for (const auto& [number, scale] : *adapter.scales) {
+      for (const auto& [name, tensor] :
+           {std::pair(kScoreFactor, scale.score_factor), {kOutputGain, scale.output_gain}}) {
+        require(tensor.dim() == 1 && tensor.sizes() == heads, "adapter: layer {}: {} has the shape {}, expected {}",
+                number, name, shape_text(tensor.sizes()), shape_text(heads));
+        add(number, name, tensor.detach().to(at::kCPU, at::kFloat));
+      }
     }
   }
   PendingFolder pending(folder);
@@ -181,7 +223,6 @@ Adapter load_adapter(const std::filesystem::path& folder, const AdapterLoadOptio
   require(std::filesystem::exists(config_file), "adapter {}: it has no {}", folder.string(), kConfigFile);
   require(std::filesystem::exists(folder / kWeightsFile), "adapter {}: it has no {}", folder.string(), kWeightsFile);
   const json json_config = read_config(config_file);
-  const RoutingConfig config = routing_config(json_config, config_file);
 
   Adapter adapter;
   adapter.base_model_name_or_path = field<std::string>(json_config, config_file, "base_model_name_or_path", "a text");
@@ -200,29 +241,52 @@ Adapter load_adapter(const std::filesystem::path& folder, const AdapterLoadOptio
 
   const auto layers =
       field<std::vector<int64_t>>(json_config, config_file, "layers_to_transform", "a list of layer numbers");
-  const int64_t hidden_size = count_field(json_config, config_file, "hidden_size");
-  const int64_t list_sets = count_field(json_config, config_file, "list_sets");
   const SafetensorsFile weights = SafetensorsFile::open(folder / kWeightsFile);
-  std::map<int64_t, LayerRouter> routers;
   std::set<std::string> expected;
-  for (const int64_t number : layers) {
-    require(number >= 0 && number < 1'000'000 && routers.count(number) == 0,
-            "{}: \"layers_to_transform\" holds {} twice or out of range", config_file.string(), number);
-    LayerRouter& layer = routers[number];
-    for (const auto& [name, shape] : LayerRouter::layout(config, hidden_size, list_sets)) {
-      const std::string key = tensor_key(adapter.module, number, name);
-      layer.tensor(name) = read_tensor(weights, key, shape);
-      expected.insert(key);
+  const auto read = [&](int64_t layer, const std::string& name, const std::vector<int64_t>& shape) {
+    const std::string key = tensor_key(adapter.module, layer, name);
+    expected.insert(key);
+    return read_tensor(weights, key, shape);
+  };
+  const auto check_number = [&](int64_t number, bool seen, const char* list) {
+    require(number >= 0 && number < 1'000'000 && !seen, "{}: \"{}\" holds {} twice or out of range",
+            config_file.string(), list, number);
+  };
+  if (!layers.empty()) {
+    const RoutingConfig config = routing_config(json_config, config_file);
+    const auto layout = LayerRouter::layout(config, count_field(json_config, config_file, "hidden_size"),
+                                            count_field(json_config, config_file, "list_sets"));
+    std::map<int64_t, LayerRouter> routers;
+    for (const int64_t number : layers) {
+      check_number(number, routers.count(number) != 0, "layers_to_transform");
+      LayerRouter& layer = routers[number];
+      for (const auto& [name, shape] : layout) layer.tensor(name) = read(number, name, shape);
     }
+    try {
+      adapter.router = std::make_shared<Router>(config, std::move(routers));
+    } catch (const Error& e) {
+      fail("{}: {}", weights.path().string(), e.what());
+    }
+  }
+  std::vector<int64_t> scaled;
+  if (json_config.at("format_version") != kOldestVersion) {
+    scaled = field<std::vector<int64_t>>(json_config, config_file, "scaled_layers", "a list of layer numbers");
+  }
+  if (!scaled.empty()) {
+    const int64_t heads = count_field(json_config, config_file, "query_heads");
+    HeadScales scales;
+    for (const int64_t number : scaled) {
+      check_number(number, scales.count(number) != 0, "scaled_layers");
+      scales[number] = {.score_factor = read(number, kScoreFactor, {heads}),
+                        .output_gain = read(number, kOutputGain, {heads})};
+    }
+    adapter.scales = std::make_shared<const HeadScales>(std::move(scales));
   }
   for (const std::string& name : weights.names()) {
     require(expected.count(name) != 0, "{}: the key {} is not part of this adapter", weights.path().string(), name);
   }
-  try {
-    adapter.router = std::make_shared<Router>(config, std::move(routers));
-  } catch (const Error& e) {
-    fail("{}: {}", weights.path().string(), e.what());
-  }
+  require(adapter.router != nullptr || adapter.scales != nullptr, "{}: it holds neither lists nor head scales",
+          config_file.string());
   return adapter;
 }
 

@@ -114,6 +114,74 @@ TEST_F(AdapterTest, AllFormsAndModules) {
   EXPECT_NO_THROW(load_adapter(folder()));  // the former one is still there
 }
 
+class ScaledAdapterTest : public AdapterTest {
+ protected:
+  ScaledAdapterTest() {
+    at::manual_seed(5);
+    HeadScales scales;
+    for (const int64_t layer : {0, 1}) scales[layer] = {.score_factor = at::rand({6}), .output_gain = at::randn({6})};
+    adapter_.scales = std::make_shared<const HeadScales>(std::move(scales));
+  }
+};
+
+TEST_F(ScaledAdapterTest, HeadScalesComeBackExact) {
+  const auto lists = adapter_.router;
+  for (const bool with_lists : {true, false}) {
+    adapter_.router = with_lists ? lists : nullptr;
+    save_adapter(folder(), adapter_, at::kBFloat16);
+    const Adapter loaded = load_adapter(folder());
+    EXPECT_EQ(loaded.router != nullptr, with_lists);
+    ASSERT_TRUE(loaded.scales != nullptr);
+    ASSERT_EQ(loaded.scales->size(), 2U);
+    for (const auto& [layer, scale] : *adapter_.scales) {
+      EXPECT_TRUE(at::equal(loaded.scales->at(layer).score_factor, scale.score_factor));
+      EXPECT_TRUE(at::equal(loaded.scales->at(layer).output_gain, scale.output_gain));
+    }
+    EXPECT_THAT(read_file(folder() / "README.md"), HasSubstr("base_model: \"some/base\\\"model\""));
+  }
+  EXPECT_EQ(stored().size(), 4U);
+  EXPECT_EQ(stored().front().first, "base_model.model.model.layers.0.self_attn.focus.score_factor");
+  adapter_.scales = nullptr;
+  EXPECT_THROW(save_adapter(folder(), adapter_), Error);
+}
+
+TEST_F(ScaledAdapterTest, Version2HadNone) {
+  save_adapter(folder(), adapter_);
+  change_config("format_version", 2);
+  expect_refused("focus.output_gain is not part of this adapter");
+  auto tensors = stored();
+  std::erase_if(tensors, [](const auto& entry) {
+    return entry.first.ends_with(".score_factor") || entry.first.ends_with(".output_gain");
+  });
+  write_safetensors(weights(), tensors);
+  change_config("scaled_layers", nullptr);
+  const Adapter loaded = load_adapter(folder());
+  EXPECT_EQ(loaded.scales, nullptr);
+  EXPECT_EQ(loaded.router->layers().size(), 2U);
+  change_config("format_version", 3);
+  change_config("scaled_layers", {0, 1});
+  expect_refused("the key base_model.model.model.layers.0.self_attn.focus.score_factor is missing");
+}
+
+TEST_F(ScaledAdapterTest, BadHeadScalesAreNamed) {
+  const std::vector<std::tuple<std::string, nlohmann::json, std::string>> cases = {
+      {"query_heads", 5, "focus.score_factor has the shape [6], expected [5]"},
+      {"query_heads", "six", "\"query_heads\" is \"six\", expected an integer"},
+      {"scaled_layers", {0, 0}, "\"scaled_layers\" holds 0 twice"},
+      {"scaled_layers", {0}, "layers.1.self_attn.focus.output_gain is not part of this adapter"},
+      {"scaled_layers", {0, 2}, "layers.2.self_attn.focus.score_factor is missing"},
+  };
+  for (const auto& [name, value, text] : cases) {
+    save_adapter(folder(), adapter_);
+    change_config(name, value);
+    expect_refused(text);
+  }
+  HeadScales uneven = *adapter_.scales;
+  uneven[1].output_gain = at::ones({5});
+  adapter_.scales = std::make_shared<const HeadScales>(uneven);
+  EXPECT_THROW(save_adapter(folder(), adapter_), Error);
+}
+
 TEST_F(AdapterTest, AnotherBaseIsRefusedUnlessForced) {
   save_adapter(folder(), adapter_);
   expect_refused("not on this model (fingerprint ffff)", {"ffff", false});
@@ -152,7 +220,10 @@ TEST_F(AdapterTest, BadKeysAreNamed) {
 TEST_F(AdapterTest, BadConfigurationsAreNamed) {
   const std::vector<std::tuple<std::string, nlohmann::json, std::string>> cases = {
       {"peft_type", "LORA", "peft_type LORA, expected FOCUS"},
-      {"format_version", 3, "format_version 3, this program reads 2"},
+      {"format_version", 1, "format_version 1, this program reads 2 to 3"},
+      {"format_version", 4, "format_version 4, this program reads 2 to 3"},
+      {"scaled_layers", nullptr, "\"scaled_layers\" is missing"},
+      {"scaled_layers", {0}, "\"query_heads\" is missing"},
       {"groups", nullptr, "\"groups\" is missing"},
       {"groups", "many", "\"groups\" is \"many\", expected an integer"},
       {"groups", 10.5, "\"groups\" is 10.5, expected an integer"},
