@@ -84,7 +84,11 @@ std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionSch
   if (evaluation.given()) {
     evaluation.open(session, common, context);
     options.eval_every = evaluation.every();
-    options.evaluate = [&] { return EvalFigures{.loss = evaluation.loss(model, attention.current(), processes)}; };
+    options.evaluate = [&] {
+      EvalFigures figures;
+      figures.loss = evaluation.loss(model, attention.current(), processes);
+      return figures;
+    };
     options.on_best = [&] { save(session, attention.current(), common, out / "best"); };
   }
   if (what_ == "lora") {
