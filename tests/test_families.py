@@ -91,7 +91,7 @@ def test_head_scales_beside_lists_and_dense_layers(tmp_path):
 
 @pytest.mark.parametrize(("name", "settings"), [
     ("llama_gqa", {}), ("llama_gqa", {"sets": 1, "groups_per_token": 1, "sinks": 0}), ("gpt2", {"window": 0, "groups_per_token": 3}),
-    ("gemma2_capped", {"groups": 9, "window": 3}), ("mistral", {"groups": 2, "groups_per_token": 2})])
+    ("gemma2_capped", {"groups": 9, "window": 3}), ("mistral", {"groups": 3, "groups_per_token": 2})])
 def test_gradients_through_the_hard_mask_equal_autograd_in_double(name, settings, tmp_path):
     model = tiny.save(name, tmp_path / "model").double()
     heads = getattr(model.config, "num_key_value_heads", None) or model.config.num_attention_heads
