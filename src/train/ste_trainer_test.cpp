@@ -84,10 +84,11 @@ bool same(const SteTrainer& a, const SteTrainer& b) {
     const LayerRouter other = b.routers().at(layer);
     equal = equal && at::equal(weights.codebook, other.codebook) && at::equal(weights.potentials, other.potentials);
   }
-  for (const auto& [layer, scale] : *a.scales()) {
-    const HeadScale& other = b.scales()->at(layer);
-    equal = equal && at::equal(scale.score_factor, other.score_factor) &&
-            at::equal(scale.output_gain, other.output_gain);
+  const auto ours = a.scales(), theirs = b.scales();
+  for (const auto& [layer, scale] : *ours) {
+    const HeadScale& other = theirs->at(layer);
+    equal =
+        equal && at::equal(scale.score_factor, other.score_factor) && at::equal(scale.output_gain, other.output_gain);
   }
   return equal;
 }
@@ -137,8 +138,9 @@ TEST(SteTrainer, FullAttentionTrainsScalesOfEveryLayer) {
   EXPECT_EQ(last.pairs_kept, 1);
   EXPECT_TRUE(trainer.calibrate().empty());
   EXPECT_TRUE(trainer.routers().empty());
-  ASSERT_EQ(trainer.scales()->size(), 3u);
-  for (const auto& [layer, scale] : *trainer.scales()) {
+  const auto scales = trainer.scales();
+  ASSERT_EQ(scales->size(), 3u);
+  for (const auto& [layer, scale] : *scales) {
     EXPECT_GT((scale.score_factor - 1).abs().min().item<double>(), 0);
     EXPECT_GT((scale.output_gain - 1).abs().min().item<double>(), 0);
     EXPECT_FALSE(scale.output_gain.requires_grad());
@@ -225,8 +227,7 @@ TEST(SteTrainer, SymmetricRoutersTrainScalesOnly) {
   const ToyModel model;
   RoutingConfig config = RoutingConfig::symmetric_defaults();
   config.window = 6;
-  const auto router =
-      std::make_shared<const Router>(testing_support::random_router(config, {0}, kWidth, kKvHeads, 3));
+  const auto router = std::make_shared<const Router>(testing_support::random_router(config, {0}, kWidth, kKvHeads, 3));
   SteTrainingOptions options = small_options();
   EXPECT_THROW(SteTrainer(model, router, nullptr, options, [] { return window_of(0); }), Error);
   options.lists = false;
