@@ -52,6 +52,8 @@ SteTrainer::SteTrainer(const CausalLM& model, std::shared_ptr<const Router> rout
   require(options_.steps >= 1, "at least one training step is needed, got {}", options_.steps);
   options_.lists = options_.lists && start_ != nullptr;
   require(options_.lists || options_.scales, "nothing to train: neither lists nor head scales");
+  require(!options_.lists || !start_->config().symmetric,
+          "straight-through training is for lists and probes, not for the symmetric form");
   if (scales != nullptr || options_.scales) {
     scales_ = std::make_shared<HeadScales>();
     for (int64_t layer = 0; layer < model.config().num_layers; ++layer) {
@@ -68,8 +70,9 @@ SteTrainer::SteTrainer(const CausalLM& model, std::shared_ptr<const Router> rout
     layers_ = start_->layers();
     std::map<int64_t, at::Tensor> codebooks;
     for (auto& [layer, weights] : layers_) {
-      weights.codebook = leaf(weights.codebook, options_.lists);
-      if (options_.lists) codebooks[layer] = weights.codebook;
+      if (!options_.lists) continue;
+      weights.codebook = leaf(weights.codebook, true);
+      codebooks[layer] = weights.codebook;
     }
     auto lists = std::make_unique<StraightThroughAttention>(start_, scales_, codebooks, options_.sharpness);
     lists_ = lists.get();
@@ -210,6 +213,7 @@ std::vector<double> SteTrainer::calibrate() {
 std::map<int64_t, LayerRouter> SteTrainer::routers() const {
   std::map<int64_t, LayerRouter> copies = layers_;
   for (auto& [layer, weights] : copies) {
+    if (!options_.lists) break;
     weights.codebook = weights.codebook.detach().clone();
     weights.potentials = weights.potentials.clone();
   }
