@@ -167,6 +167,8 @@ def test_scaled_lists_on_every_path(focus, chain, tmp_path):
     assert abs(full["nll"] - plain["nll"]) > 1e-2
     window = focus(*EVALUATE[:-1], "--adapter", adapter, "--method", "window")
     assert window.returncode == 0 and "head scales are left out" in window.stderr
+    lists_alone = focus(*EVALUATE, "--adapter", chain[0] / "centroids/adapter", "--method", "full")
+    assert lists_alone.returncode == 2 and "no head scales" in lists_alone.stderr
 
 
 @pytest.mark.parametrize(("flags", "words"), [

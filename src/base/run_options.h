@@ -76,8 +76,9 @@ struct AttentionOptions {
   /// UsageError with both numbers (more groups per token than groups) and for flags of another method.
   void resolve(const OptionTable& table);
   /// Where a method runs a model: without --method "focus" if there is an adapter, else "full". Throws UsageError,
-  /// naming flag and method, for a flag that was changed though the method does nothing with it, --adapter (which "full"
-  /// may read head scales from) and --force among them, and for "focus" without an adapter. The table must have --method and --force.
+  /// naming flag and method, for a flag that was changed though the method does nothing with it, --adapter (which
+  /// "full" may read head scales from) and --force among them, and for "focus" without an adapter. The table must have
+  /// --method and --force.
   void choose_method(const OptionTable& table, bool adapter);
   /// To be called after choose_method() when the folder `adapter` turns out to hold no lists, only head scales: without
   /// --method "full". Throws UsageError as above, and for "focus".

@@ -128,8 +128,7 @@ class TrainCommand : public Command {
     }
     TrainingEvaluation evaluation(eval_);
     const auto train_weights = [&](AttentionSchedule& attention) {
-      const auto summary =
-          weights_.run(session, attention, text, common_, flags_, *common_.out, evaluation, processes);
+      const auto summary = weights_.run(session, attention, text, common_, flags_, *common_.out, evaluation, processes);
       if (summary && !writes) return 0;
       return summary ? report(*summary, WeightTraining::describe(*summary)) : 1;
     };
@@ -139,7 +138,8 @@ class TrainCommand : public Command {
     }
     if (trains_routers && !train_centroids(session, text)) return 1;
     if (trains_routers && routers_.gate()) {
-      const auto summary = fine_tune_under_gate(session, routers_, weights_, eval_, text, common_, flags_, *common_.adapter);
+      const auto summary =
+          fine_tune_under_gate(session, routers_, weights_, eval_, text, common_, flags_, *common_.adapter);
       return summary ? report(*summary, WeightTraining::describe(*summary)) : 1;
     }
     if (trains_routers) attention_.method = "focus";

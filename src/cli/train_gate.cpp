@@ -29,7 +29,8 @@ void watch_groups(GateTrainer& trainer, const EvalFlags& eval, TrainingRunOption
   if (!eval.data) return;
   options.eval_every = eval.every;
   options.evaluate = [&trainer] {
-    EvalFigures measured{.loss = trainer.evaluate()};
+    EvalFigures measured;
+    measured.loss = trainer.evaluate();
     const GroupFigures& figures = *trainer.figures();
     measured.further = {{"eval_dominance", figures.dominance},
                         {"eval_dominance_mean", figures.dominance_mean},

@@ -5,7 +5,7 @@
 #include "attention/methods/focus_attention.h"
 #include "attention/methods/full.h"
 #include "base/error.h"
-#include "base/files.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "cli/device.h"
 #include "eval/leak_probe.h"
@@ -66,8 +66,7 @@ void LmSteTraining::declare(OptionTable& table) {
 }
 
 void LmSteTraining::resolve(const OptionTable& table, const TrainingFlags& flags, const std::string& method,
-                            const EvalFlags& eval, double repeats, int64_t calibration_windows,
-                            int64_t seed) {
+                            const EvalFlags& eval, double repeats, int64_t calibration_windows, int64_t seed) {
   const auto trains = [&](const char* name) { return std::count(trains_.begin(), trains_.end(), name) > 0; };
   training_.lists = trains("codebook") && method != "full";
   training_.scales = trains("scales");
@@ -129,6 +128,7 @@ std::optional<nlohmann::json> LmSteTraining::run(const Session& session, const A
     options.patience = patience_;
     options.on_best = [&] { trainer.keep_best(); };
   }
+  const InterruptGuard guard;  // What is trained must be written too, whatever comes after the last step.
   const TrainingRunResult result = run_training(trainer, options, windows);
   if (!result.finished) {
     log_warning("interrupted at step {} of {}; go on with --resume", result.steps, training_.steps);

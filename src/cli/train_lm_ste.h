@@ -24,8 +24,8 @@ class LmSteTraining {
   /// Names of the flags declared here; they mean nothing without the stage.
   static std::vector<const char*> flags() { return {"lm-trains", "patience"}; }
   /// Checks and fills in the settings; `repeats` and `calibration_windows` as their flags say. Throws UsageError.
-  void resolve(const OptionTable& table, const TrainingFlags& flags, const std::string& method,
-               const EvalFlags& eval, double repeats, int64_t calibration_windows, int64_t seed);
+  void resolve(const OptionTable& table, const TrainingFlags& flags, const std::string& method, const EvalFlags& eval,
+               double repeats, int64_t calibration_windows, int64_t seed);
   /// Trains from `start` (without a router: under full attention) and writes `out`/adapter: the best measured on
   /// --eval-data, else the last. Returns the summary; nothing when interrupted, with a checkpoint saved.
   std::optional<nlohmann::json> run(const Session& session, const Adapter& start,

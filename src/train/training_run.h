@@ -15,9 +15,9 @@ namespace focus {
 
 /// What was measured on other text during training.
 struct EvalFigures {
-  double loss = 0;                   ///< Nats a token.
-  std::optional<double> copy;        ///< Loss on the repeat of a passage, where that counts too.
-  std::optional<double> pairs_kept;  ///< In the measurement of `loss`, where it may change.
+  double loss = 0;                                    ///< Nats a token.
+  std::optional<double> copy;                         ///< Loss on the repeat of a passage, where that counts too.
+  std::optional<double> pairs_kept;                   ///< In the measurement of `loss`, where it may change.
   nlohmann::json further = nlohmann::json::object();  ///< Fields for the line of metrics.jsonl that say more.
 
   /// What the best is the lowest of: the loss, and a quarter of that on repeats. A gain on running text that costs four
