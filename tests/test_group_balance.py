@@ -58,6 +58,13 @@ def test_each_variant_trains_and_is_measured(focus, tmp_path, flags):
     assert groups["paths"]["centroid_drift"]["distance"] > 0
     training = json.loads((out / "adapter/adapter_config.json").read_text())["training"]
     assert training["normaliser"] == flags[1]
+    # The gate is scored with the normaliser it was trained with, of which Sinkhorn alone leaks.
+    scored = focus("eval", *MODEL, "--context", 128, "--max-windows", 1, "--adapter", out / "adapter", "--soft-gate", 5, "--json", "--quiet")
+    if "sinkhorn" in flags:
+        assert scored.returncode == 1 and "--allow-leak" in scored.stderr
+    else:
+        (result,) = done(scored)
+        assert result["leaks"] is False and 1 < result["perplexity"] < 200
 
 
 @pytest.mark.parametrize(

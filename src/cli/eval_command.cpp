@@ -37,10 +37,10 @@ class EvalCommand : public Command {
     table.add("max-windows", &max_windows_, "score the first N windows only, 0 for all").at_least(0);
     table.add("allow-leak", &allow_leak_, "report figures even if later tokens change earlier logits");
     table
-        .add(
-            "soft-gate", &soft_gate_,
-            "score an adapter of the paper's form under the gate that --objective lm-gate trains with, of this lambda: "
-            "every pair is weighted, none left out; needs --allow-leak")
+        .add("soft-gate", &soft_gate_,
+             "score an adapter of the paper's form under the gate that --objective lm-gate trained it with, of this "
+             "lambda: "
+             "every pair is weighted, none left out; with --normaliser sinkhorn it needs --allow-leak")
         .value_name("X")
         .above(0);
     tasks_.declare(table);
@@ -146,10 +146,23 @@ class EvalCommand : public Command {
       fail_usage("--soft-gate: the gate is a method of its own, without --method and --routing");
     }
     if (!common_.adapter) fail_usage("--soft-gate needs --adapter: a folder made by focus train");
-    router_ = open_adapter(session, *common_.adapter, common_.force, attention_, table).router;
+    const Adapter adapter = open_adapter(session, *common_.adapter, common_.force, attention_, table);
+    router_ = adapter.router;
     if (router_ == nullptr) fail_usage("--soft-gate: {} has no lists", common_.adapter->string());
     if (!router_->config().symmetric) fail_usage("--soft-gate: this adapter is not of the paper's form (--symmetric)");
-    return std::make_unique<SoftGateAttention>(router_->config(), *soft_gate_, router_->layers());
+    GroupBalance balance;
+    balance.normaliser = trained_normaliser(adapter.training);
+    return std::make_unique<SoftGateAttention>(router_->config(), *soft_gate_, router_->layers(), balance);
+  }
+
+  /// The normaliser that an adapter was trained with; Sinkhorn, the paper's, where it does not say.
+  GroupNormaliser trained_normaliser(const nlohmann::json& training) const {
+    if (!training.is_object() || !training.contains("normaliser")) return GroupNormaliser::kSinkhorn;
+    for (const auto& [name, normaliser] : group_normalisers()) {
+      if (training["normaliser"] == name) return normaliser;
+    }
+    fail("adapter {}: \"normaliser\" is {}, which is none that --soft-gate knows", common_.adapter->string(),
+         json_text(training["normaliser"]));
   }
 
   static int interrupted_exit() {
