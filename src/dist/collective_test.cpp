@@ -1,47 +1,16 @@
 #include "dist/collective.h"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
-#include <array>
-#include <functional>
 #include <thread>
 
 #include "base/error.h"
-#include "dist/socket_collective.h"
+#include "dist/processes_test.h"
 
 namespace focus {
 namespace {
 
 using std::chrono::milliseconds;
-
-/// Processes as threads, joined by socket pairs. Gives the Error of each, "" for none.
-std::vector<std::string> run(int64_t size, milliseconds timeout, const std::function<void(SocketCollective&)>& work) {
-  std::vector<std::vector<Socket>> peers(size);
-  for (auto& row : peers) row.resize(size);
-  for (int64_t a = 0; a < size; ++a) {
-    for (int64_t b = a + 1; b < size; ++b) {
-      std::array<int, 2> pair{};
-      EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair.data()), 0);
-      peers[a][b] = Socket(pair[0]);
-      peers[b][a] = Socket(pair[1]);
-    }
-  }
-  std::vector<std::string> errors(size);
-  std::vector<std::thread> threads;
-  for (int64_t r = 0; r < size; ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        SocketCollective processes(r, std::move(peers[r]), timeout);
-        work(processes);
-      } catch (const Error& e) {
-        errors[r] = e.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return errors;
-}
 
 const std::vector<std::string> kNoErrors3 = {"", "", ""};
 
@@ -73,7 +42,7 @@ TEST(Collective, EveryTextArrives) {
 }
 
 TEST(Collective, ADeadProcessIsNamedByAll) {
-  const auto errors = run(3, milliseconds(20'000), [](SocketCollective& processes) {
+  const auto errors = run_processes(3, milliseconds(20'000), [](SocketCollective& processes) {
     if (processes.rank() == 1) return;
     at::Tensor sum = at::ones({200'000});
     processes.all_reduce(sum);
@@ -85,7 +54,7 @@ TEST(Collective, ADeadProcessIsNamedByAll) {
 
 TEST(Collective, ASilentProcessIsNamedWithinTheTimeout) {
   const auto start = Clock::now();
-  const auto errors = run(3, milliseconds(300), [](SocketCollective& processes) {
+  const auto errors = run_processes(3, milliseconds(300), [](SocketCollective& processes) {
     if (processes.rank() == 2) std::this_thread::sleep_for(milliseconds(1500));
     any_process(&processes, false);
   });
@@ -95,7 +64,7 @@ TEST(Collective, ASilentProcessIsNamedWithinTheTimeout) {
 }
 
 TEST(Collective, TheReasonOfOneReachesAll) {
-  const auto errors = run(3, milliseconds(20'000), [](SocketCollective& processes) {
+  const auto errors = run_processes(3, milliseconds(20'000), [](SocketCollective& processes) {
     if (processes.rank() == 1) {
       processes.abort("rank 1: the disk is full");
       fail("the disk is full");
@@ -108,7 +77,7 @@ TEST(Collective, TheReasonOfOneReachesAll) {
 }
 
 TEST(Collective, DifferentSizesAndTextsAreErrorsWithTheRank) {
-  const auto sizes = run(2, milliseconds(20'000), [](SocketCollective& processes) {
+  const auto sizes = run_processes(2, milliseconds(20'000), [](SocketCollective& processes) {
     at::Tensor sum = at::ones({10 + processes.rank()});
     processes.all_reduce(sum);
   });
@@ -116,7 +85,7 @@ TEST(Collective, DifferentSizesAndTextsAreErrorsWithTheRank) {
               sizes[0].find("rank 0 sends 40 bytes") != std::string::npos)
       << sizes[0];
   EXPECT_NE(sizes[1], "");
-  const auto texts = run(3, milliseconds(20'000), [](SocketCollective& processes) {
+  const auto texts = run_processes(3, milliseconds(20'000), [](SocketCollective& processes) {
     require_same(&processes, "tokens", processes.rank() == 2 ? "5" : "7");
   });
   for (const std::string& error : texts) EXPECT_EQ(error, "rank 2 differs from rank 0 in tokens: 5, not 7");

@@ -1,5 +1,7 @@
 #include "train/data_parallel.h"
 
+#include <ATen/ATen.h>
+
 #include <cmath>
 #include <numeric>
 
@@ -37,35 +39,6 @@ double joint_loss(Collective* processes, double mine) {
             processes == nullptr ? "" : fmt::format("of rank {} ", r));
   }
   return std::accumulate(parts.begin(), parts.end(), 0.0);
-}
-
-void sum_gradients(Collective* processes, const std::vector<std::pair<std::string, at::Tensor>>& trained,
-                   int64_t bucket_bytes) {
-  if (processes == nullptr) return;
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> bucket;
-  int64_t bytes = 0;
-  const auto flush = [&] {
-    if (bucket.empty()) return;
-    std::vector<at::Tensor> parts;
-    for (const at::Tensor& gradient : bucket) parts.push_back(gradient.reshape(-1));
-    at::Tensor flat = at::cat(parts);
-    processes->all_reduce(flat);
-    int64_t begin = 0;
-    for (at::Tensor& gradient : bucket) {
-      gradient.copy_(flat.slice(0, begin, begin + gradient.numel()).view(gradient.sizes()));
-      begin += gradient.numel();
-    }
-    bucket.clear();
-    bytes = 0;
-  };
-  for (const auto& [name, tensor] : trained) {
-    if (!tensor.grad().defined()) continue;
-    bucket.push_back(tensor.grad());
-    bytes += static_cast<int64_t>(tensor.grad().nbytes());
-    if (bytes >= bucket_bytes) flush();
-  }
-  flush();
 }
 
 }  // namespace focus

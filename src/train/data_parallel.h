@@ -1,10 +1,6 @@
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include <cstdint>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "data/token_windows.h"
@@ -27,10 +23,5 @@ std::vector<double> gather_from(Collective* processes, double mine);
 /// The sum of every process's part of the loss. Throws Error on all of them, naming the first rank whose part is not
 /// finite.
 double joint_loss(Collective* processes, double mine);
-
-/// Replaces every gradient by its sum over all processes, in buckets of `bucket_bytes` so that little memory is needed
-/// beside the gradients. Tensors without a gradient are left out; they must be the same ones everywhere.
-void sum_gradients(Collective* processes, const std::vector<std::pair<std::string, at::Tensor>>& trained,
-                   int64_t bucket_bytes = int64_t{32} << 20);
 
 }  // namespace focus

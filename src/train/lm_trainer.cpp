@@ -62,7 +62,8 @@ LmTrainer::LmTrainer(const CausalLM& model, AttentionSchedule& attention, NamedT
       trained_(with_gradients(std::move(trained))),
       options_(options),
       next_window_(std::move(next_window)),
-      optimizer_(trained_, options.optimizer) {
+      optimizer_(trained_, options.optimizer),
+      sum_(options.processes, trained_) {
   require(options_.steps >= 1 && options_.batch_size >= 1 && options_.accumulation >= 1,
           "training needs at least one step, one window a pass and one pass a step");
 }
@@ -89,14 +90,15 @@ LmTrainer::Batch LmTrainer::next_batch() const {
   return batch;
 }
 
-double LmTrainer::accumulate(AttentionMethod& method, const Batch& batch, int64_t count) {
+double LmTrainer::accumulate(AttentionMethod& method, const Batch& batch, int64_t count, bool last) {
   const at::Tensor hidden = model_.forward(batch.ids, method, batch.options);  // [B, T, d]
   const LmLoss loss = lm_loss(model_, hidden.flatten(0, 1), batch.targets.flatten(), count);
+  if (last) sum_.start();
   torch::autograd::backward({hidden}, {loss.hidden_gradient.view(hidden.sizes())});
   return loss.nats;
 }
 
-double LmTrainer::accumulate_by_block(AttentionMethod& method, const Batch& batch, int64_t count) {
+double LmTrainer::accumulate_by_block(AttentionMethod& method, const Batch& batch, int64_t count, bool last) {
   const int64_t layers = model_.config().num_layers;
   const at::Tensor positions = model_.positions(batch.ids, batch.options);
   std::vector<at::Tensor> inputs;  // of each block and of the final norm, [B, T, d]
@@ -122,6 +124,7 @@ double LmTrainer::accumulate_by_block(AttentionMethod& method, const Batch& batc
       [&](const at::Tensor& hidden) {
         const LmLoss loss = lm_loss(model_, hidden.flatten(0, 1), batch.targets.flatten(), count);
         nats = loss.nats;
+        if (last) sum_.start();
         return loss.hidden_gradient.view(hidden.sizes());
       });
   inputs.pop_back();
@@ -153,13 +156,19 @@ StepResult LmTrainer::train_step(const std::function<void(const std::string&)>& 
   method.reset_pairs();
 
   StepResult result;
-  for (const Batch& batch : batches) {
-    const Autocast autocast(options_.autocast);
-    result.loss += options_.activation_checkpointing ? accumulate_by_block(method, batch, count)
-                                                     : accumulate(method, batch, count);
+  try {
+    for (const Batch& batch : batches) {
+      const Autocast autocast(options_.autocast);
+      const bool last = &batch == &batches.back();
+      result.loss += options_.activation_checkpointing ? accumulate_by_block(method, batch, count, last)
+                                                       : accumulate(method, batch, count, last);
+    }
+    sum_.finish();
+  } catch (...) {
+    sum_.cancel();  // Else it would still speak to processes that are about to be told of the failure.
+    throw;
   }
   result.loss = joint_loss(options_.processes, result.loss);
-  sum_gradients(options_.processes, trained_);
   result.learning_rate =
       options_.learning_rate * lr_factor(options_.scheduler, step_, options_.steps, options_.warmup_steps);
   result.grad_norm = optimizer_.step(result.learning_rate, options_.max_grad_norm);

@@ -14,6 +14,7 @@
 #include "dist/collective.h"
 #include "models/model.h"
 #include "train/attention_schedule.h"
+#include "train/gradient_sum.h"
 #include "train/model_optimizer.h"
 #include "train/optimizer.h"
 #include "train/trainer.h"
@@ -67,9 +68,10 @@ class LmTrainer : public Trainer {
     ForwardOptions options;
   };
   Batch next_batch() const;
-  /// Adds the batch's gradients, its loss divided by `count` predicted tokens; returns that loss.
-  double accumulate(AttentionMethod& method, const Batch& batch, int64_t count);
-  double accumulate_by_block(AttentionMethod& method, const Batch& batch, int64_t count);
+  /// Adds the batch's gradients, its loss divided by `count` predicted tokens; returns that loss. In the `last` pass of
+  /// a step gradients are summed over the processes as they come.
+  double accumulate(AttentionMethod& method, const Batch& batch, int64_t count, bool last);
+  double accumulate_by_block(AttentionMethod& method, const Batch& batch, int64_t count, bool last);
 
   const CausalLM& model_;
   AttentionSchedule& attention_;
@@ -77,6 +79,7 @@ class LmTrainer : public Trainer {
   LmTrainingOptions options_;
   std::function<TrainWindows::Window()> next_window_;
   ModelOptimizer optimizer_;
+  GradientSum sum_;
   int64_t step_ = 0;
 };
 
