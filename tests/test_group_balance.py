@@ -136,7 +136,7 @@ def test_all_weights_after_centroids_and_a_resumed_run(focus, tmp_path):
         ([*GATE, "--router-learning-rate", "0.1"], ["--router-learning-rate", "centroids"]),
         ([*GATE, "--train", "two-phase", "--batch-size", "2"], ["--batch-size", "lm-gate"]),
         (["--train", "two-phase", "--symmetric"], ["--symmetric", "lm-gate"]),
-        (["--eval-data", str(TEXT)], ["--eval-data", "centroids"]),
+        (["--eval-data", str(TEXT)], ["--eval-data", "lm-gate"]),
     ],
 )
 def test_settings_without_meaning_are_refused(focus, tmp_path, flags, words):

@@ -19,11 +19,11 @@ TEST(Collective, SumsOfAnySizeAreTheSameOnAll) {
     for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kLong}) {
       std::vector<at::Tensor> got(3);
       const auto value = [&](int64_t rank) { return ((at::arange(n) * 7 + rank * 3) % 11).to(dtype); };
-      EXPECT_EQ(run(3, milliseconds(20'000),
-                    [&](SocketCollective& processes) {
-                      got[processes.rank()] = value(processes.rank());
-                      processes.all_reduce(got[processes.rank()]);
-                    }),
+      EXPECT_EQ(run_processes(3, milliseconds(20'000),
+                              [&](SocketCollective& processes) {
+                                got[processes.rank()] = value(processes.rank());
+                                processes.all_reduce(got[processes.rank()]);
+                              }),
                 kNoErrors3);
       for (const at::Tensor& tensor : got) EXPECT_TRUE(at::equal(tensor, value(0) + value(1) + value(2))) << n;
     }
@@ -31,13 +31,13 @@ TEST(Collective, SumsOfAnySizeAreTheSameOnAll) {
 }
 
 TEST(Collective, EveryTextArrives) {
-  EXPECT_EQ(run(3, milliseconds(20'000),
-                [](SocketCollective& processes) {
-                  const std::vector<std::string> texts = {"", "one", std::string(100'000, 'x')};
-                  EXPECT_EQ(processes.all_gather(texts[processes.rank()]), texts);
-                  EXPECT_TRUE(any_process(&processes, processes.rank() == 2));
-                  EXPECT_FALSE(any_process(&processes, false));
-                }),
+  EXPECT_EQ(run_processes(3, milliseconds(20'000),
+                          [](SocketCollective& processes) {
+                            const std::vector<std::string> texts = {"", "one", std::string(100'000, 'x')};
+                            EXPECT_EQ(processes.all_gather(texts[processes.rank()]), texts);
+                            EXPECT_TRUE(any_process(&processes, processes.rank() == 2));
+                            EXPECT_FALSE(any_process(&processes, false));
+                          }),
             kNoErrors3);
 }
 

@@ -14,11 +14,12 @@
 namespace focus {
 
 struct GradientSum::Hook : public torch::autograd::PostAccumulateGradHook {
-  Hook(GradientSum& sum, int64_t parameter) : sum(sum), parameter(parameter) {}
-  void operator()(const at::Tensor& /*tensor*/) override { sum.made(parameter); }
+  Hook(GradientSum& sum, int64_t parameter) : sum_(sum), parameter_(parameter) {}
+  void operator()(const at::Tensor& /*tensor*/) override { sum_.made(parameter_); }
 
-  GradientSum& sum;
-  int64_t parameter;
+ private:
+  GradientSum& sum_;
+  int64_t parameter_;
 };
 
 GradientSum::GradientSum(Collective* processes, NamedTensors trained, int64_t bucket_bytes)
