@@ -29,6 +29,9 @@ def compare(focus, tmp_path, model, text, context, stride, max_windows, *extra):
     assert (ours["context"], ours["stride"], ours["method"]) == (context, stride, "full")
     assert ours["perplexity"] == pytest.approx(oracle["perplexity"], rel=1e-3)
     assert ours["nll"] == pytest.approx(oracle["nll"], rel=1e-3)
+    tokens, losses = ours["window_tokens"], ours["window_nll"]
+    assert len(tokens) == len(losses) == ours["windows"] and sum(tokens) == ours["tokens_scored"]
+    assert sum(n * loss for n, loss in zip(tokens, losses, strict=True)) / sum(tokens) == pytest.approx(ours["nll"], rel=1e-9)
 
 
 @pytest.mark.parametrize("context, stride, max_windows", [(256, 256, 0), (512, 128, 8), (100, 37, 20)])

@@ -119,6 +119,7 @@ class EvalCommand : public Command {
     result["tokens_scored"] = scored.tokens_scored;
     result["windows"] = scored.windows;
     result["window_nll"] = scored.window_nll;
+    result["window_tokens"] = scored.window_tokens;
     for (const PositionLoss& part : scored.by_position) {
       result["by_position"].push_back({{"begin", part.begin},
                                        {"end", part.end},

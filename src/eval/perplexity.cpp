@@ -74,6 +74,7 @@ PerplexityResult evaluate_perplexity(const CausalLM& model, AttentionMethod& met
     sum += window_sum;
     result.tokens_scored += window.scored;
     result.window_nll.push_back(window_sum / static_cast<double>(window.scored));
+    result.window_tokens.push_back(window.scored);
     if (progress && !progress(std::ssize(result.window_nll), std::ssize(windows))) break;
   }
   result.windows = std::ssize(result.window_nll);

@@ -26,6 +26,7 @@ struct PerplexityResult {
   int64_t tokens_scored = 0;
   int64_t windows = 0;
   std::vector<double> window_nll;         ///< Mean of each window, for paired comparisons.
+  std::vector<int64_t> window_tokens;     ///< Tokens scored in each window.
   std::vector<PositionLoss> by_position;  ///< Below 128, 256, 512 ...; parts without a scored token are left out.
 };
 
