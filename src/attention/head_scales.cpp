@@ -30,7 +30,7 @@ at::Tensor scale_queries(const at::Tensor& q, const HeadScale& scale) {
   return (q * by_head(scale.score_factor, q)).to(q.scalar_type());
 }
 
-at::Tensor scale_outputs(at::Tensor out, const HeadScale& scale) {
+at::Tensor scale_outputs(const at::Tensor& out, const HeadScale& scale) {
   const at::Tensor gain = by_head(scale.output_gain, out);
   if (at::GradMode::is_enabled() && (out.requires_grad() || gain.requires_grad())) {
     return (out * gain).to(out.scalar_type());

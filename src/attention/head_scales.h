@@ -28,6 +28,6 @@ const HeadScale* find_scale(const std::shared_ptr<const HeadScales>& scales, int
 at::Tensor scale_queries(const at::Tensor& q, const HeadScale& scale);
 
 /// out [B, Hq, T, D] times output_gain, in out's dtype; written over `out` unless gradients are recorded.
-at::Tensor scale_outputs(at::Tensor out, const HeadScale& scale);
+at::Tensor scale_outputs(const at::Tensor& out, const HeadScale& scale);
 
 }  // namespace focus

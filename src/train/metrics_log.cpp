@@ -26,7 +26,7 @@ MetricsLog::MetricsLog(const std::filesystem::path& file, int64_t steps_done) : 
 }
 
 void MetricsLog::write(const nlohmann::json& line) {
-  stream_ << json_text(line) << std::endl;
+  stream_ << json_text(line) << '\n' << std::flush;
   require(stream_.good(), "{}: cannot be written (is the disk full?)", file_.string());
 }
 

@@ -96,6 +96,8 @@ nlohmann::json answer(const std::string& line) {
 }  // namespace
 
 int main() {
-  for (std::string line; std::getline(std::cin, line);) std::cout << answer(line).dump() << std::endl;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::cout << answer(line).dump() << '\n' << std::flush;
+  }
   return 0;
 }

@@ -33,6 +33,7 @@ at::Tensor DocumentAttention::attend(const AttentionInput& input) {
   require(input.q.size(1) % k.size(1) == 0, "method {}: {} query heads do not divide among {} KV heads", name(),
           input.q.size(1), k.size(1));
   std::vector<at::Tensor> rows;
+  rows.reserve(static_cast<size_t>(input.q.size(0)));
   for (int64_t b = 0; b < input.q.size(0); ++b) rows.push_back(attend_row(input, k, v, b));
   return at::stack(rows).to(input.q.scalar_type());
 }

@@ -148,7 +148,7 @@ TEST_F(ScaledAdapterTest, HeadScalesComeBackExact) {
 TEST_F(ScaledAdapterTest, Version2HadNone) {
   save_adapter(folder(), adapter_);
   change_config("format_version", 2);
-  expect_refused("focus.output_gain is not part of this adapter");
+  expect_refused("focus.score_factor is not part of this adapter");
   auto tensors = stored();
   std::erase_if(tensors, [](const auto& entry) {
     return entry.first.ends_with(".score_factor") || entry.first.ends_with(".output_gain");
@@ -166,9 +166,9 @@ TEST_F(ScaledAdapterTest, Version2HadNone) {
 TEST_F(ScaledAdapterTest, BadHeadScalesAreNamed) {
   const std::vector<std::tuple<std::string, nlohmann::json, std::string>> cases = {
       {"query_heads", 5, "focus.score_factor has the shape [6], expected [5]"},
-      {"query_heads", "six", "\"query_heads\" is \"six\", expected an integer"},
+      {"query_heads", "six", "\"query_heads\" is \"six\", expected a positive integer"},
       {"scaled_layers", {0, 0}, "\"scaled_layers\" holds 0 twice"},
-      {"scaled_layers", {0}, "layers.1.self_attn.focus.output_gain is not part of this adapter"},
+      {"scaled_layers", {0}, "layers.1.self_attn.focus.score_factor is not part of this adapter"},
       {"scaled_layers", {0, 2}, "layers.2.self_attn.focus.score_factor is missing"},
   };
   for (const auto& [name, value, text] : cases) {
