@@ -125,6 +125,19 @@ def test_every_command_of_every_recipe_is_accepted(focus, tmp_path, scale):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.smollm2
+def test_the_shipped_adapter_stands_for_its_own_training_only(focus, tmp_path):
+    def trained(name, *flags):
+        result = focus("reproduce", name, "--scale", "small", "--out", tmp_path, "--dry-run", "--json", *flags)
+        assert result.returncode == 0, result.stderr
+        return [run["command"] for run in json.loads(result.stdout)["runs"] if " --groups 64 " in run["command"]]
+
+    assert trained("t10") == [] and trained("t10", "--set", "windows=2") == []
+    for flags in (["--model", STORIES], ["--set", "router-steps=5"], ["--set", "window=64"]):
+        assert len(trained("t10", *flags)) == 1, flags
+    assert len(trained("longctx")) == 1  # Trained at another length than the shipped one.
+
+
 def test_scale_full_asks_for_its_models(focus, tmp_path):
     out = ["--out", tmp_path, "--dry-run", "--scale", "full"]
     refused(focus("reproduce", "t7", *out), USAGE, "t7", "--set", "GPT-2")
@@ -173,6 +186,13 @@ class TestRecipes:
         refused(focus("reproduce", "t99", "--recipes", recipes), USAGE, "t99", "one, all")
         refused(focus("reproduce", "one", "--recipes", recipes, "--set", "windows"), USAGE, "--set windows", "NAME=VALUE")
         refused(focus("reproduce", "one", "--recipes", tmp_path / "absent"), RUN_FAILED, "absent")
+
+    def test_what_nothing_depends_on_is_refused(self, focus, recipes, tmp_path):
+        out = ["--out", tmp_path / "out", "--dry-run"]
+        refused(focus("reproduce", "one", "--recipes", recipes, *out, "--set", "window=9"), USAGE, "--set window=9", "no row", "one")
+        refused(focus("reproduce", "one", "--recipes", recipes, *out, "--set", "n=9"), USAGE, "--set n=9")  # The row has its own.
+        refused(focus("reproduce", "t6", *out, "--model", STORIES), USAGE, "--model", "t6")
+        assert focus("reproduce", "one", "--recipes", recipes, *out, "--set", "context=9").returncode == 0
 
 
 @pytest.fixture(scope="module")

@@ -83,6 +83,7 @@ class ReproduceCommand : public Command {
     runs_ = out / "runs";
     const Plan plan = make_plan(chosen_, settings(folder, run.options));
     check_missing(plan);
+    check_given(plan);
     program_ = program_name();
     const RunStore store(program_, any_commit_);
     ReproduceRunner runner(plan, store, root_, force_);
@@ -173,6 +174,18 @@ class ReproduceCommand : public Command {
       if (!any) {
         fail_usage("{}: nothing to run at scale {}{}", chosen_[r].name, scale_, missing.empty() ? "" : ": " + missing);
       }
+    }
+  }
+
+  /// What nothing depends on would stand in the report as if it had been in force.
+  void check_given(const Plan& plan) const {
+    for (const auto& [name, value] : given_) {
+      if (plan.used.contains(name)) continue;
+      std::vector<std::string> tables;
+      for (const Recipe& recipe : chosen_) tables.push_back(recipe.name);
+      const std::string flag = name == "model" && model_ ? "--model" : fmt::format("--set {}=", name);
+      fail_usage("{}{}: no row that is run of {} at scale {} depends on it", flag, value, fmt::join(tables, ", "),
+                 scale_);
     }
   }
 

@@ -38,6 +38,17 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
+/// The names in braces, in their order; an open brace ends them.
+std::vector<std::string> names_in(const std::string& text) {
+  std::vector<std::string> names;
+  for (size_t open = text.find('{'); open != std::string::npos; open = text.find('{', open + 1)) {
+    const size_t close = text.find('}', open);
+    if (close == std::string::npos) break;
+    names.push_back(text.substr(open + 1, close - open - 1));
+  }
+  return names;
+}
+
 std::string replace_all(std::string text, const std::string& what, const std::string& with) {
   for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size())) {
     text.replace(at, what.size(), with);
@@ -53,6 +64,7 @@ class Planner {
 
   PlannedRow plan_row(const RecipeRow& row) {
     row_ = &row;
+    used_.clear();
     const size_t before = plan_.runs.size();
     PlannedRow planned;
     planned.title = row.title;
@@ -79,6 +91,7 @@ class Planner {
         planned.noise[column.key] = expand(column.noise.path);
         planned.high[column.key] = expand(column.noise.high);
       }
+      plan_.used.insert(used_.begin(), used_.end());
     } catch (const MissingVariable& missing) {
       for (size_t run = before; run < plan_.runs.size(); ++run) by_key_.erase(plan_.runs[run].key);
       plan_.runs.resize(before);
@@ -148,34 +161,63 @@ class Planner {
     }
   }
 
-  std::optional<std::string> variable(const std::string& name) const {
+  std::optional<std::string> variable(const std::string& name) {
     const auto in = [&](const TextMap& texts) -> std::optional<std::string> {
       const auto found = texts.find(name);
       return found == texts.end() ? std::nullopt : std::optional(found->second);
     };
     if (auto text = in(row_->set)) return text;
-    if (auto text = in(settings_.given)) return escaped(*text);
+    if (auto text = in(settings_.given)) {
+      used_.insert(name);
+      return escaped(*text);
+    }
+    const auto text = preset(name);
+    const std::string run = output_run(name);
+    return text && !run.empty() && is_changed(recipe_.runs.at(run)) ? std::nullopt : text;
+  }
+
+  /// The recipes' own value.
+  std::optional<std::string> preset(const std::string& name) const {
     for (const ScaledVariables* variables : {&recipe_.variables, &settings_.common.variables}) {
       for (const std::string& scale : {settings_.scale, std::string("vars")}) {
         const auto found = variables->find(scale);
         if (found == variables->end()) continue;
-        if (auto text = in(found->second)) return text;
+        const auto text = found->second.find(name);
+        if (text != found->second.end()) return text->second;
       }
     }
     return std::nullopt;
   }
 
+  /// Whether the user or the row decides about a variable that the text depends on, through outputs of runs too.
+  bool is_changed(const std::string& text, int depth = 0) const {
+    if (depth > kDeepest) return false;  // The same text fails where it is put in.
+    for (const std::string& name : names_in(text)) {
+      if (row_->set.contains(name) || settings_.given.contains(name)) return true;
+      const std::string run = output_run(name);
+      const std::string within = run.empty() ? preset(name).value_or("") : recipe_.runs.at(run);
+      if (is_changed(within, depth + 1)) return true;
+    }
+    return false;
+  }
+
+  /// The run whose output {name} is, RUN of RUN.out and the like; "" when it is none.
+  std::string output_run(const std::string& name) const {
+    const size_t dot = name.rfind('.');
+    const bool known = dot != std::string::npos && recipe_.runs.contains(name.substr(0, dot)) &&
+                       kOutputs.contains(name.substr(dot + 1));
+    return known ? name.substr(0, dot) : "";
+  }
+
   /// {RUN.out} and the like, after the run was planned.
   std::optional<std::string> output(const std::string& name) {
-    const size_t dot = name.rfind('.');
-    if (dot == std::string::npos || !recipe_.runs.contains(name.substr(0, dot)) ||
-        !kOutputs.contains(name.substr(dot + 1))) {
-      return std::nullopt;
-    }
-    const size_t run = plan_run(name.substr(0, dot));
+    const std::string producer = output_run(name);
+    if (producer.empty()) return std::nullopt;
+    const size_t run = plan_run(producer);
     after_.push_back(run);
     const fs::path& folder = plan_.runs[run].folder;
-    return escaped((name.substr(dot + 1) == "out" ? folder : folder / name.substr(dot + 1)).string());
+    const std::string part = name.substr(producer.size() + 1);
+    return escaped((part == "out" ? folder : folder / part).string());
   }
 
   std::string expand(const std::string& text, int depth = 0) {
@@ -210,6 +252,7 @@ class Planner {
   Plan& plan_;
   const RecipeRow* row_ = nullptr;
   int64_t repetition_ = 0;
+  std::set<std::string> used_;     // Variables of the user that this row depends on.
   std::vector<std::string> open_;  // Runs that are being planned.
   std::vector<size_t> after_;
 };

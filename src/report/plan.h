@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,10 +49,13 @@ struct PlannedRow {
 struct Plan {
   std::vector<PlannedRun> runs;               ///< Each after those that it needs.
   std::vector<std::vector<PlannedRow>> rows;  ///< By recipe and row.
+  std::set<std::string> used;                 ///< Variables given by the user that a row which is run depends on.
 };
 
-/// The runs that the recipes need at this scale, every command line once. Throws Error naming recipe, row and run for
-/// an unknown variable, runs that need each other or a file that is not there.
+/// The runs that the recipes need at this scale, every command line once. A recipe's variable in place of a run's
+/// output
+/// ("lists.adapter") counts only where neither the user nor the row gives a variable that the run depends on. Throws
+/// Error naming recipe, row and run for an unknown variable, runs that need each other or a file that is not there.
 Plan make_plan(const std::vector<Recipe>& recipes, const PlanSettings& settings);
 
 /// Splits a command line at blanks; "double quotes" keep them. Throws Error for an open quote.

@@ -143,6 +143,35 @@ TEST_F(Planning, GivenVariablesWinAndMayHoldBlanks) {
   EXPECT_EQ(plan().runs[1].arguments[4], "ready");
 }
 
+TEST_F(Planning, AReadyOutputCountsOnlyForTheVariablesItWasMadeWith) {
+  settings_.common.variables["quick"]["train.adapter"] = "ready";
+  EXPECT_EQ(plan().runs.size(), 3u);  // full, score k = 1, score k = 2: k is no matter of the training.
+  EXPECT_EQ(plan().runs[1].arguments[4], "ready");
+  settings_.given["steps"] = "10";
+  EXPECT_EQ(plan().runs.size(), 4u);
+  settings_.given = {{"model", "other"}};  // Through {common}.
+  EXPECT_EQ(plan().runs.size(), 4u);
+  settings_.given["train.adapter"] = "mine";  // The user's own stands for all.
+  EXPECT_EQ(plan().runs.size(), 3u);
+  EXPECT_EQ(plan().runs[1].arguments[4], "mine");
+  settings_.given.clear();
+  std::string text = kRecipe;
+  text.replace(text.rfind("set = { k = 1 }"), 15, "set = { k = 1, steps = 9 }");
+  EXPECT_EQ(plan(text).runs.size(), 5u);  // Of that row alone.
+}
+
+TEST_F(Planning, TellsWhichGivenVariablesDecideAboutARow) {
+  settings_.given = {{"steps", "10"}, {"k", "5"}, {"absent", "1"}};  // k: every row has its own.
+  EXPECT_THAT(plan().used, ElementsAre("steps"));
+  settings_.given = {{"train.adapter", "ready"}, {"steps", "10"}};
+  EXPECT_THAT(plan().used, ElementsAre("train.adapter"));
+  // A row that is left out uses nothing.
+  std::string text = kRecipe;
+  text.replace(text.find("eval --model {other}"), 20, "eval --x {absent} --model {other}");
+  settings_.given = {{"absent", "1"}};
+  EXPECT_THAT(plan(text).used, ElementsAre());
+}
+
 TEST_F(Planning, FaultsNameRecipeAndRow) {
   const auto with = [](const std::string& what, const std::string& by) {
     std::string text = kRecipe;
