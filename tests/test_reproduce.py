@@ -78,16 +78,24 @@ def test_claims_follow_from_the_windows(table):
     out, _, results = table
     (found,) = results["tables"]
     run = {row["id"]: row["runs"][0] for row in found["rows"]}
-    nll = lambda row: json.loads((out / "runs" / run[row] / "stdout.jsonl").read_text().splitlines()[-1])["window_nll"]  # noqa: E731
+
+    def samples(row):
+        """Of the windows, so that their mean is the mean over tokens."""
+        result = json.loads((out / "runs" / run[row] / "stdout.jsonl").read_text().splitlines()[-1])
+        share = [n * len(result["window_tokens"]) / result["tokens_scored"] for n in result["window_tokens"]]
+        return [result["nll"] + w * (nll - result["nll"]) for w, nll in zip(share, result["window_nll"], strict=True)]
+
     for claim in found["claims"]:
         verdicts = []
         for entry in claim["comparisons"]:
             left, right = (entry[side].removesuffix(".ppl") for side in ("left", "right"))
-            differences = [a - b for a, b in zip(nll(left), nll(right), strict=True)]
+            differences = [a - b for a, b in zip(samples(left), samples(right), strict=True)]
             mean = sum(differences) / len(differences)
             error = (sum((d - mean)**2 for d in differences) / (len(differences) * (len(differences) - 1)))**0.5
             assert entry["stderr"] == pytest.approx(error, rel=1e-6)
-            assert entry["verdict"] == ("held" if entry["difference"] < -2 * error else "not held" if entry["difference"] > 2 * error else "unclear")
+            noise = 2 * 2.3646 / 1.95996 * error  # Student's t of 8 windows beside the normal distribution.
+            assert entry["noise"] == pytest.approx(noise, rel=1e-3)
+            assert entry["verdict"] == ("held" if entry["difference"] < -noise else "not held" if entry["difference"] > noise else "unclear")
             verdicts.append(entry["verdict"])
         assert claim["verdict"] == ("not held" if "not held" in verdicts else "held" if set(verdicts) == {"held"} else "unclear")
 

@@ -185,8 +185,8 @@ std::string markdown_document(const ReportDocument& document) {
   for (const auto& [name, value] : document.given) text += fmt::format(" {} = {}.", name, value);
   text +=
       " Figures stand with one standard error (over repetitions, windows or items) where it is known. A claim is held "
-      "or "
-      "not held when its difference is beyond two standard errors, else unclear. Bold: the best of ours in a column, "
+      "or not held when its difference is beyond two standard errors (beyond more where fewer than some thirty values "
+      "tell them), else unclear. Bold: the best of ours in a column, "
       "without rows that leak.\n\n";
   text += markdown_tables(document);
   text += "\n## Commands\n\nEach with the seconds it took; `runs/` lies in the output folder.\n\n";

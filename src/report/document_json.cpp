@@ -32,6 +32,7 @@ json claim_json(const JudgedClaim& claim, const Table& table) {
                            {"right_value", measured ? number(c.right_value) : json()},
                            {"difference", measured ? number(c.difference) : json()},
                            {"stderr", measured ? number(c.error) : json()},
+                           {"noise", measured ? number(c.noise) : json()},
                            {"verdict", verdict_name(c.verdict)}});
   }
   return {

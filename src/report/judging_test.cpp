@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
+#include "eval/statistics.h"
 #include "report/testing.h"
 
 namespace focus {
@@ -26,23 +28,50 @@ Cell repeated(std::vector<double> values) {
   return cell;
 }
 
-TEST(Judging, RuleOfTwoStandardErrors) {
-  EXPECT_EQ(judge(-0.21, 0.1, Relation::kBelow, 0), Verdict::kHeld);
-  EXPECT_EQ(judge(-0.19, 0.1, Relation::kBelow, 0), Verdict::kUnclear);
-  EXPECT_EQ(judge(0.19, 0.1, Relation::kBelow, 0), Verdict::kUnclear);
-  EXPECT_EQ(judge(0.21, 0.1, Relation::kBelow, 0), Verdict::kNotHeld);
-  EXPECT_EQ(judge(0.21, 0.1, Relation::kAbove, 0), Verdict::kHeld);
-  EXPECT_EQ(judge(-0.21, 0.1, Relation::kAbove, 0), Verdict::kNotHeld);
+TEST(Judging, ADifferenceMustExceedTheNoise) {
+  EXPECT_EQ(judge(-0.21, 0.2, Relation::kBelow, 0), Verdict::kHeld);
+  EXPECT_EQ(judge(-0.19, 0.2, Relation::kBelow, 0), Verdict::kUnclear);
+  EXPECT_EQ(judge(0.19, 0.2, Relation::kBelow, 0), Verdict::kUnclear);
+  EXPECT_EQ(judge(0.21, 0.2, Relation::kBelow, 0), Verdict::kNotHeld);
+  EXPECT_EQ(judge(0.21, 0.2, Relation::kAbove, 0), Verdict::kHeld);
+  EXPECT_EQ(judge(-0.21, 0.2, Relation::kAbove, 0), Verdict::kNotHeld);
   EXPECT_EQ(judge(-0.001, 0, Relation::kBelow, 0), Verdict::kHeld);
   EXPECT_EQ(judge(0, 0, Relation::kBelow, 0), Verdict::kNotHeld);
   EXPECT_EQ(judge(-5, kNaN, Relation::kBelow, 0), Verdict::kUnclear);
 }
 
 TEST(Judging, EqualityNeedsNoiseSmallerThanTheMargin) {
-  EXPECT_EQ(judge(0.004, 0.002, Relation::kNear, 0.01), Verdict::kHeld);
-  EXPECT_EQ(judge(-0.007, 0.002, Relation::kNear, 0.01), Verdict::kUnclear);
-  EXPECT_EQ(judge(0, 0.006, Relation::kNear, 0.01), Verdict::kUnclear);
-  EXPECT_EQ(judge(-0.015, 0.002, Relation::kNear, 0.01), Verdict::kNotHeld);
+  EXPECT_EQ(judge(0.004, 0.004, Relation::kNear, 0.01), Verdict::kHeld);
+  EXPECT_EQ(judge(-0.007, 0.004, Relation::kNear, 0.01), Verdict::kUnclear);
+  EXPECT_EQ(judge(0, 0.012, Relation::kNear, 0.01), Verdict::kUnclear);
+  EXPECT_EQ(judge(-0.015, 0.004, Relation::kNear, 0.01), Verdict::kNotHeld);
+}
+
+TEST(Judging, FewValuesTellLittle) {
+  EXPECT_NEAR(noise_factor(2), 12.966, 1e-3);
+  EXPECT_NEAR(noise_factor(8), 2.413, 1e-3);
+  EXPECT_NEAR(noise_factor(31), 2.084, 1e-3);
+  EXPECT_NEAR(noise_factor(32), 2.078, 2e-3);  // Where the table ends.
+  EXPECT_NEAR(noise_factor(100000), 2, 1e-3);
+  // Differences 0.9 and 1.1: ten standard errors and still unclear; as sure with four of each.
+  const Comparison two = compare(sampled(2, {1.9, 2.1}), sampled(1, {1, 1}), 1, false);
+  EXPECT_NEAR(two.error, 0.1, 1e-12);
+  EXPECT_EQ(judge(two.difference, two.noise, Relation::kAbove, 0), Verdict::kUnclear);
+  const Comparison eight =
+      compare(sampled(2, {1.9, 2.1, 1.9, 2.1, 1.9, 2.1, 1.9, 2.1}), sampled(1, std::vector<double>(8, 1.0)), 1, false);
+  EXPECT_EQ(judge(eight.difference, eight.noise, Relation::kAbove, 0), Verdict::kHeld);
+  EXPECT_NEAR(eight.noise, noise_factor(8) * eight.error, 1e-12);
+}
+
+TEST(Judging, WindowsCountByTheirTokens) {
+  const std::vector<double> losses = {3.0, 1.0, 2.0}, tokens = {10, 100, 50};
+  const std::vector<double> samples = weighted_samples(losses, tokens);
+  const std::vector<double> sums = {30, 100, 100};
+  const MeanError ratio = ratio_error(sums, tokens), mean = mean_error(samples);
+  EXPECT_NEAR(mean.mean, 230.0 / 160, 1e-12);
+  EXPECT_NEAR(mean.error, ratio.error, 1e-12);
+  EXPECT_EQ(weighted_samples(losses, {5, 5, 5}), losses);
+  EXPECT_THROW(weighted_samples(losses, {5, 5}), Error);
 }
 
 TEST(Judging, WindowsArePaired) {

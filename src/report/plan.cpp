@@ -90,6 +90,7 @@ class Planner {
         planned.values[column.key] = expand(column.value);
         planned.noise[column.key] = expand(column.noise.path);
         planned.high[column.key] = expand(column.noise.high);
+        planned.weights[column.key] = expand(column.noise.weights);
       }
       plan_.used.insert(used_.begin(), used_.end());
     } catch (const MissingVariable& missing) {

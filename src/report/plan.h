@@ -41,9 +41,9 @@ struct PlannedRow {
   std::string title;  ///< Variables replaced.
   /// By repetition, column to run.
   std::vector<std::map<std::string, size_t>> sources;
-  TextMap values;       ///< Column to the path of its figure, variables replaced.
-  TextMap noise, high;  ///< The same of NoiseSource::path and high.
-  std::string missing;  ///< Why nothing of it is run, such as variables that only the user can give.
+  TextMap values;                ///< Column to the path of its figure, variables replaced.
+  TextMap noise, high, weights;  ///< The same of NoiseSource::path, high and weights.
+  std::string missing;           ///< Why nothing of it is run, such as variables that only the user can give.
 };
 
 struct Plan {

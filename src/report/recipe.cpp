@@ -55,7 +55,12 @@ NoiseSource read_noise(TomlReader& reader) {
     noise.path = text.substr(item + 1);
   } else {
     noise.kind = NoiseSource::Kind::kSamples;
-    noise.path = text;
+    const size_t at = text.find('@');
+    noise.path = text.substr(0, at);
+    if (at != std::string::npos) {
+      noise.weights = text.substr(at + 1);
+      check_path(reader, "noise", noise.weights);
+    }
   }
   check_path(reader, "noise", noise.path);
   return noise;

@@ -22,12 +22,13 @@ struct NoiseSource {
   enum class Kind {
     kUnknown,  ///< From repetitions with other seeds only.
     kExact,    ///< A count: none.
-    kSamples,  ///< An array in the result whose elements are paired between rows: `path`.
+    kSamples,  ///< An array in the result whose elements are paired between rows: `path`, weighted by `weights`.
     kItems,    ///< The same, from a member `path` of every line of `file` in the run's output folder.
     kRange     ///< Least and largest of several measurements: `path` and `high`.
   };
   Kind kind = Kind::kUnknown;
   std::string path, high, file;
+  std::string weights;  ///< Array of the elements' weights in the figure; empty: equal.
 };
 
 struct RecipeColumn {

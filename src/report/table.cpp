@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "report/figures.h"
 #include "report/judging.h"
 
@@ -14,14 +15,21 @@ namespace {
 
 using nlohmann::json;
 
-/// Figures of windows or items of one run.
-std::vector<double> samples_of(const RunResult& run, const NoiseSource& noise, const std::string& path) {
-  std::optional<std::vector<double>> samples;
-  if (noise.kind == NoiseSource::Kind::kSamples) samples = read_samples(run.lines, path);
-  if (noise.kind == NoiseSource::Kind::kItems && std::filesystem::exists(run.folder / noise.file)) {
-    samples = read_items(parse_json_lines(read_file(run.folder / noise.file)), path);
+/// Figures of windows or items of one run; nullopt: not there.
+std::optional<std::vector<double>> samples_of(const RunResult& run, const NoiseSource& noise, const std::string& path,
+                                              const std::string& weights) {
+  if (noise.kind == NoiseSource::Kind::kSamples) {
+    const auto samples = read_samples(run.lines, path);
+    if (!samples || weights.empty()) return samples;
+    const auto weight = read_samples(run.lines, weights);
+    if (!weight || weight->size() != samples->size()) return std::nullopt;
+    return weighted_samples(*samples, *weight);
   }
-  return samples.value_or(std::vector<double>{});
+  if (noise.kind == NoiseSource::Kind::kItems) {
+    if (!std::filesystem::exists(run.folder / noise.file)) return std::nullopt;
+    return read_items(parse_json_lines(read_file(run.folder / noise.file)), path);
+  }
+  return std::vector<double>{};
 }
 
 /// Element by element; none when they are not equally many.
@@ -61,12 +69,21 @@ class RowFiller {
         return;
       }
       const auto value = read_figure(result->lines, planned_.values.at(column.key));
-      if (!value) return;
+      if (!value) {
+        row.missing = fmt::format("no {} in what {} printed", planned_.values.at(column.key), key);
+        return;
+      }
       row.leaks = row.leaks || read_figure(result->lines, "leaks").value_or(0) != 0;
       cell.repetitions.push_back(*value);
-      samples.push_back(samples_of(*result, column.noise, planned_.noise.at(column.key)));
+      const auto found =
+          samples_of(*result, column.noise, planned_.noise.at(column.key), planned_.weights.at(column.key));
+      samples.push_back(found.value_or(std::vector<double>{}));
       sources.push_back(source->second);
-      if (column.noise.kind == NoiseSource::Kind::kRange) add_range(cell, *result, column.key);
+      const bool is_range = column.noise.kind == NoiseSource::Kind::kRange;
+      if ((is_range && !add_range(cell, *result, column.key)) || !found) {
+        log_warning("row '{}', column '{}': the noise is unknown: {} is not in what {} left", row.recipe.id, column.key,
+                    planned_.noise.at(column.key), key);
+      }
     }
     if (cell.repetitions.empty()) return;
     cell.value = std::accumulate(cell.repetitions.begin(), cell.repetitions.end(), 0.0) /
@@ -78,11 +95,13 @@ class RowFiller {
     row.cells[column.key] = std::move(cell);
   }
 
-  void add_range(Cell& cell, const RunResult& result, const std::string& column) const {
+  /// False: not there.
+  bool add_range(Cell& cell, const RunResult& result, const std::string& column) const {
     const auto low = read_figure(result.lines, planned_.noise.at(column));
     const auto high = read_figure(result.lines, planned_.high.at(column));
     if (low) cell.low = std::min(*low, cell.low.value_or(*low));
     if (high) cell.high = std::max(*high, cell.high.value_or(*high));
+    return low && high;
   }
 
   const PlannedRow& planned_;

@@ -55,6 +55,7 @@ struct Comparison {
   /// left - right * times; of a log column ln(left / (right * times)).
   double difference = 0;
   double error = 0;  ///< Its standard error, NaN when nothing tells.
+  double noise = 0;  ///< Two standard errors, more of those that few values tell: what the difference must exceed.
   Verdict verdict = Verdict::kNotMeasured;
 };
 

@@ -82,7 +82,7 @@ for (const t of report.tables) {
     figureTable(t), claims(t) ?? "", plots(t) ?? ""));
 }
 part("main").append(make("section", { id: "notes" }, make("h2", {}, "How it is measured"),
-  note("Figures stand with one standard error over repetitions, windows or items, where it is known. A claim is held or not held when its difference is beyond two standard errors, else unclear. Bold: the best of ours among the rows that are ranked; rows that leak are not."),
+  note("Figures stand with one standard error over repetitions, windows or items, where it is known. A claim is held or not held when its difference is beyond two standard errors (beyond more where fewer than some thirty values tell them), else unclear. Bold: the best of ours among the rows that are ranked; rows that leak are not."),
   make("details", {}, make("summary", {}, `The ${report.runs.length} commands`), make("ul", {}, report.runs.map((run) => make("li", {},
     make("code", {}, run.command), make("span", { class: "soft" }, ` ${run.seconds.toFixed(1)} s${run.error ? ", failed: " + run.error : ""}`)))))));
 listContents();
