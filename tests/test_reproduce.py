@@ -1,6 +1,8 @@
 """focus reproduce: a table of scale quick against a frozen one, nothing done twice, interrupts, failures, bad input, the page."""
 
+import fcntl
 import json
+import os
 import re
 import signal
 import subprocess
@@ -194,6 +196,16 @@ class TestRecipes:
         refused(focus("reproduce", "t99", "--recipes", recipes), USAGE, "t99", "one, all")
         refused(focus("reproduce", "one", "--recipes", recipes, "--set", "windows"), USAGE, "--set windows", "NAME=VALUE")
         refused(focus("reproduce", "one", "--recipes", tmp_path / "absent"), RUN_FAILED, "absent")
+
+    def test_two_do_not_write_in_one_folder(self, focus, recipes, tmp_path):
+        out = tmp_path / "out"
+        out.mkdir()
+        handle = os.open(out, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        refused(focus("reproduce", "one", "--recipes", recipes, "--out", out), RUN_FAILED, "--out", "another run is writing there")
+        assert list(out.iterdir()) == []
+        assert focus("reproduce", "one", "--recipes", recipes, "--out", out, "--dry-run").returncode == 0
+        os.close(handle)
 
     def test_what_nothing_depends_on_is_refused(self, focus, recipes, tmp_path):
         out = ["--out", tmp_path / "out", "--dry-run"]

@@ -81,15 +81,19 @@ class ReproduceCommand : public Command {
     const fs::path out = fs::absolute(common_.out.value_or("reproduce-out")).lexically_normal();
     root_ = fs::canonical(folder).parent_path();
     runs_ = out / "runs";
-    const Plan plan = make_plan(chosen_, settings(folder, run.options));
+    const Plan plan = make_plan(chosen_, settings(folder, run));
     check_missing(plan);
     check_given(plan);
+    check_flags(plan);
     program_ = program_name();
     const RunStore store(program_, any_commit_);
+    std::optional<FolderLock> lock;
+    if (!dry_run_) {
+      prepare_output_folder(out, "--out");
+      lock.emplace(out, "--out");
+    }
     ReproduceRunner runner(plan, store, root_, force_);
-    runner.check_flags();
     if (dry_run_) return print_plan(plan, runner);
-    prepare_output_folder(out, "--out");
     runner.run();
     const ReportDocument document = make_document(plan, runner, run);
     write_file_atomically(out / "results.json", json_text(document_json(document), 1) + "\n");
@@ -130,7 +134,7 @@ class ReproduceCommand : public Command {
     }
   }
 
-  PlanSettings settings(const fs::path& folder, const OptionTable& table) {
+  PlanSettings settings(const fs::path& folder, const RunContext& run) {
     PlanSettings settings;
     settings.scale = scale_;
     const fs::path common = folder / (std::string(kCommon) + ".toml");
@@ -148,12 +152,10 @@ class ReproduceCommand : public Command {
     settings.repetitions = repetitions_;
     settings.root = root_;
     settings.runs = runs_;
-    for (const char* flag : {"threads", "device"}) {
-      if (!table.changed(flag)) continue;
-      settings.flags.push_back(fmt::format("--{}", flag));
-      settings.flags.push_back(flag == std::string("device") ? common_.device : std::to_string(*common_.threads));
-    }
+    settings.flags = {"--threads", std::to_string(run.threads)};
+    if (run.options.changed("device")) settings.flags.insert(settings.flags.end(), {"--device", common_.device});
     settings.version = version();
+    settings.machine = cpu_name();
     settings.fingerprint = [hashes = std::map<fs::path, std::string>{}](const fs::path& path) mutable {
       std::string& hash = hashes[path];
       if (hash.empty()) hash = path_hash(path);

@@ -13,8 +13,30 @@
 
 namespace focus {
 
+void check_flags(const Plan& plan) {
+  for (const PlannedRun& run : plan.runs) {
+    const std::string& name = run.arguments.front();
+    const auto& all = commands();
+    const auto entry = std::find_if(all.begin(), all.end(), [&](const CommandEntry& e) { return e.name == name; });
+    if (entry == all.end() || name == "reproduce") fail_usage("{}: '{}' is no command to be run", run.label, name);
+    const std::unique_ptr<Command> command = entry->make();
+    OptionTable table{std::string(entry->name), std::string(entry->summary)};
+    command->declare(table);
+    try {
+      table.parse({run.arguments.begin() + 1, run.arguments.end()});
+    } catch (const Error& error) {
+      fail_usage("{}: {}", run.label, error.what());
+    }
+  }
+}
+
 ReproduceRunner::ReproduceRunner(const Plan& plan, const RunStore& store, std::filesystem::path root, bool force)
-    : plan_(plan), store_(store), root_(std::move(root)), results_(plan.runs.size()), fresh_(plan.runs.size(), false) {
+    : plan_(plan),
+      store_(store),
+      root_(std::move(root)),
+      force_(force),
+      results_(plan.runs.size()),
+      fresh_(plan.runs.size(), false) {
   if (force) return;
   for (size_t i = 0; i < plan.runs.size(); ++i) {
     // A run counts only with those it was made from.
@@ -31,23 +53,6 @@ size_t ReproduceRunner::open_runs() const {
 
 bool ReproduceRunner::any_failed() const {
   return std::any_of(results_.begin(), results_.end(), [](const auto& r) { return r && !r->error.empty(); });
-}
-
-void ReproduceRunner::check_flags() const {
-  for (const PlannedRun& run : plan_.runs) {
-    const std::string& name = run.arguments.front();
-    const auto& all = commands();
-    const auto entry = std::find_if(all.begin(), all.end(), [&](const CommandEntry& e) { return e.name == name; });
-    if (entry == all.end() || name == "reproduce") fail_usage("{}: '{}' is no command to be run", run.label, name);
-    const std::unique_ptr<Command> command = entry->make();
-    OptionTable table{std::string(entry->name), std::string(entry->summary)};
-    command->declare(table);
-    try {
-      table.parse({run.arguments.begin() + 1, run.arguments.end()});
-    } catch (const Error& error) {
-      fail_usage("{}: {}", run.label, error.what());
-    }
-  }
 }
 
 /// Expected seconds of what is to be done, by how the runs of this call compare with what was expected of them.
@@ -79,14 +84,19 @@ RunResult ReproduceRunner::execute(const PlannedRun& run) const {
   const size_t index = static_cast<size_t>(&run - plan_.runs.data());
   std::vector<std::string> command = {own_program().string()};
   command.insert(command.end(), run.arguments.begin(), run.arguments.end());
-  if (store_.begin(run)) command.emplace_back("--resume");
+  double before = 0;  // Seconds of earlier calls that this one goes on from.
+  if (store_.begin(run)) {
+    command.emplace_back("--resume");
+    before = store_.seconds_so_far(run);
+  }
   const ChildFiles files{.folder = root_, .output = RunStore::output(run), .error = RunStore::log(run)};
   const ChildExit end = run_child(command, files, [&] { draw_status_line(status(index, seconds())); });
   draw_status_line("");
-  if (end.status == 0) return store_.finish(run, seconds());
+  if (end.status == 0) return store_.finish(run, before + seconds());
+  store_.pause(run, before + seconds());
   RunResult failed;
   failed.folder = run.folder;
-  failed.seconds = seconds();
+  failed.seconds = before + seconds();
   failed.error = store_.last_error(run);
   if (end.status < 0) failed.error = fmt::format("ended by signal {}", end.signal);
   if (failed.error.empty()) failed.error = fmt::format("exit code {}, see {}", end.status, RunStore::log(run).string());
@@ -122,8 +132,8 @@ void ReproduceRunner::run() {
     if (!results_[i]) run_one(i);
   }
   if (interrupted()) {
-    log_warning("interrupted: {} of {} runs are done; the same command does the rest", plan_.runs.size() - open_runs(),
-                plan_.runs.size());
+    log_warning("interrupted: {} of {} runs are done; the same command {}does the rest",
+                plan_.runs.size() - open_runs(), plan_.runs.size(), force_ ? "without --force " : "");
   }
 }
 

@@ -9,6 +9,9 @@
 
 namespace focus {
 
+/// Throws UsageError for a command line that its command would refuse.
+void check_flags(const Plan& plan);
+
 /// Runs what a plan asks for, one command after another, each in a process of its own: what one of them needs or breaks
 /// does not touch the others.
 class ReproduceRunner {
@@ -16,8 +19,6 @@ class ReproduceRunner {
   /// `root`: working folder of the commands.
   ReproduceRunner(const Plan& plan, const RunStore& store, std::filesystem::path root, bool force);
 
-  /// Throws UsageError for a command line that its command would refuse.
-  void check_flags() const;
   /// Takes finished runs from the store and does the others, with progress and the time left. A run that fails is
   /// reported, those that need it are left out. Stops when interrupted; what has finished stays.
   void run();
@@ -37,6 +38,7 @@ class ReproduceRunner {
   const Plan& plan_;
   const RunStore& store_;
   std::filesystem::path root_;
+  bool force_;
   std::vector<std::optional<RunResult>> results_;
   std::vector<bool> fresh_;  // Done by this call.
 };

@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/interrupt.h"
+#include "base/json_reader.h"
+#include "base/json_text.h"
 #include "base/log.h"
 
 namespace focus {
@@ -50,7 +52,7 @@ nlohmann::json summarise_groups(const CausalLM& model, const GateTrainer& traine
                             {"full", {{"eval_loss", nats}, {"perplexity", std::exp(nats)}}}};
   if (trainer.figures()) summary["soft"] = to_json(*trainer.figures());
   if (trainer.paths()) summary["paths"] = to_json(*trainer.paths());
-  write_file_atomically(out / "groups.json", summary.dump(2) + "\n");
+  write_file_atomically(out / "groups.json", json_text(summary, 2) + "\n");
   return summary;
 }
 
@@ -91,7 +93,7 @@ std::optional<nlohmann::json> fine_tune_under_gate(Session& session, const Route
   if (!training.eval_windows.empty()) {
     summary["groups"] = summarise_groups(model, trainer, training.routing, result.routers, training.eval_windows, out);
     const std::filesystem::path before = adapter.parent_path() / "groups.json";
-    if (std::filesystem::exists(before)) summary["groups_before"] = nlohmann::json::parse(read_file(before));
+    if (std::filesystem::exists(before)) summary["groups_before"] = read_json_object(before);
   }
   return summary;
 }

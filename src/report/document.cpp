@@ -186,8 +186,7 @@ std::string markdown_document(const ReportDocument& document) {
   text +=
       " Figures stand with one standard error (over repetitions, windows or items) where it is known. A claim is held "
       "or not held when its difference is beyond two standard errors (beyond more where fewer than some thirty values "
-      "tell them), else unclear. Bold: the best of ours in a column, "
-      "without rows that leak.\n\n";
+      "tell them), else unclear. Bold: the best of ours in a column, without rows that leak.\n\n";
   text += markdown_tables(document);
   text += "\n## Commands\n\nEach with the seconds it took; `runs/` lies in the output folder.\n\n";
   for (const ReportedRun& run : document.runs) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/json_reader.h"
 
 namespace focus {
 
@@ -156,10 +157,12 @@ std::optional<std::vector<double>> read_items(const std::vector<json>& lines, co
   return values;
 }
 
-std::vector<json> parse_json_lines(const std::string& text) {
+std::vector<json> parse_json_lines(const std::string& text, const std::string& place) {
   std::vector<json> lines;
+  size_t number = 0;
   for (const std::string& line : split(text, '\n')) {
-    if (!line.empty()) lines.push_back(json::parse(line));
+    ++number;
+    if (!line.empty()) lines.push_back(parse_json(line, fmt::format("{}, line {}", place, number)));
   }
   return lines;
 }

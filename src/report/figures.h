@@ -22,7 +22,7 @@ std::optional<std::vector<double>> read_samples(const std::vector<nlohmann::json
 /// The member `path` of every line. nullopt when a line lacks it.
 std::optional<std::vector<double>> read_items(const std::vector<nlohmann::json>& lines, const std::string& path);
 
-/// JSON lines; empty ones are skipped. Throws nlohmann::json::exception.
-std::vector<nlohmann::json> parse_json_lines(const std::string& text);
+/// JSON lines; empty ones are skipped. Throws Error naming `place`, the line and what was expected there.
+std::vector<nlohmann::json> parse_json_lines(const std::string& text, const std::string& place);
 
 }  // namespace focus

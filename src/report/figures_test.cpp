@@ -16,7 +16,8 @@ const std::vector<nlohmann::json> kLines = parse_json_lines(
 
 {"step": 2, "loss": 3.0, "method": "full", "ratio_to": {"sdpa": 1.5}}
 {"perplexity": 5.5, "leaks": true, "none": null, "tasks": {"arc-easy": {"acc": 0.25}}, "dominance": [0.1, 0.4, 0.1], "mixed": [1, "a"]}
-)");
+)",
+    "lines");
 
 TEST(Figures, ReadsMembersOfTheLastLine) {
   EXPECT_THAT(read_figure(kLines, "perplexity"), Optional(5.5));
@@ -48,9 +49,19 @@ TEST(Figures, PicksTheLastLineThatFits) {
 TEST(Figures, ReadsSamplesAndItems) {
   EXPECT_THAT(read_samples(kLines, "dominance"), Optional(ElementsAre(0.1, 0.4, 0.1)));
   EXPECT_EQ(read_samples(kLines, "mixed"), std::nullopt);
-  const auto items = parse_json_lines("{\"acc\": true, \"n\": 1}\n{\"acc\": false}\n");
+  const auto items = parse_json_lines("{\"acc\": true, \"n\": 1}\n{\"acc\": false}\n", "items");
   EXPECT_THAT(read_items(items, "acc"), Optional(ElementsAre(1, 0)));
   EXPECT_EQ(read_items(items, "n"), std::nullopt);
+}
+
+TEST(Figures, FaultsNameTheLine) {
+  try {
+    parse_json_lines("{}\n\n{\"a\": }\n", "items.jsonl");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("items.jsonl, line 3"));
+  }
+  EXPECT_THROW(parse_json_lines(std::string(200, '['), "deep"), Error);
 }
 
 TEST(Figures, RefusesPathsWithAFault) {

@@ -16,10 +16,13 @@ namespace fs = std::filesystem;
 namespace {
 
 /// Flags whose values are files and folders that a result depends on.
-const std::set<std::string> kPathFlags = {"--model",     "--adapter", "--data", "--tasks-data",
-                                          "--eval-data", "--prefix",  "--lora", "--compare-adapter"};
+const std::set<std::string> kPathFlags = {"--model",      "--adapter",         "--data",
+                                          "--tasks-data", "--eval-data",       "--prefix",
+                                          "--lora",       "--compare-adapter", "--config"};
 /// Commands with --out.
 const std::set<std::string> kWithOut = {"train", "eval", "inspect"};
+/// The command whose figures are times.
+constexpr const char* kTimed = "bench";
 /// What a trained run leaves in its folder.
 const std::set<std::string> kOutputs = {"out", "adapter", "model"};
 constexpr int kDeepest = 20;
@@ -54,6 +57,23 @@ std::string replace_all(std::string text, const std::string& what, const std::st
     text.replace(at, what.size(), with);
   }
   return text;
+}
+
+/// Flags as they are declared, apart from their values: --tasks_data=x is --tasks-data x.
+std::vector<std::string> one_word_each(const std::vector<std::string>& arguments) {
+  std::vector<std::string> words;
+  for (const std::string& argument : arguments) {
+    if (!argument.starts_with("--")) {
+      words.push_back(argument);
+      continue;
+    }
+    const size_t equal = argument.find('=');
+    std::string flag = argument.substr(0, equal);
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    words.push_back(std::move(flag));
+    if (equal != std::string::npos) words.push_back(argument.substr(equal + 1));
+  }
+  return words;
 }
 
 /// Plans the runs of one recipe, row by row.
@@ -145,8 +165,9 @@ class Planner {
   std::string key_of(const PlannedRun& run) const {
     ContentHash hash;
     hash.add(settings_.version);
+    if (run.arguments.front() == kTimed) hash.add(settings_.machine);
     std::string flag;
-    for (const std::string& argument : run.arguments) {
+    for (const std::string& argument : one_word_each(run.arguments)) {
       const std::string outside = replace_all(argument, settings_.runs.string(), "");
       hash.add(kPathFlags.contains(flag) && outside == argument ? file_hash(flag, argument) : outside);
       flag = argument;

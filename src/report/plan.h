@@ -22,6 +22,7 @@ struct PlanSettings {
   std::filesystem::path runs;      ///< Folder of all runs.
   std::vector<std::string> flags;  ///< Put behind every command, such as --threads 2.
   std::string version;             ///< Of the program: part of every key.
+  std::string machine;             ///< What times depend on beside the flags: part of the keys of `bench`.
   /// Content of a file or folder as a short text; throws Error when it is not there.
   std::function<std::string(const std::filesystem::path&)> fingerprint;
 };
@@ -53,9 +54,9 @@ struct Plan {
 };
 
 /// The runs that the recipes need at this scale, every command line once. A recipe's variable in place of a run's
-/// output
-/// ("lists.adapter") counts only where neither the user nor the row gives a variable that the run depends on. Throws
-/// Error naming recipe, row and run for an unknown variable, runs that need each other or a file that is not there.
+/// output ("lists.adapter") counts only where neither the user nor the row gives a variable that the run depends on.
+/// Throws Error naming recipe, row and run for an unknown variable, runs that need each other or a file that is not
+/// there.
 Plan make_plan(const std::vector<Recipe>& recipes, const PlanSettings& settings);
 
 /// Splits a command line at blanks; "double quotes" keep them. Throws Error for an open quote.

@@ -134,6 +134,40 @@ TEST_F(Planning, KeysFollowFlagsFilesAndVersion) {
   for (size_t i = 1; i < before.size(); ++i) EXPECT_NE(other_steps[i], before[i]);
 }
 
+TEST_F(Planning, KeysFollowFilesHoweverTheirFlagsAreWritten) {
+  const auto key = [&](const std::string& flags) {
+    std::string text = kRecipe;
+    return plan(text.replace(text.find("full = \"eval {common}"), 21, "full = \"eval {common} " + flags)).runs[0].key;
+  };
+  const std::vector<std::string> forms = {"--data x",       "--data=x",       "--tasks-data x",
+                                          "--tasks_data x", "--tasks_data=x", "--config x"};
+  std::vector<std::string> before;
+  settings_.runs = "/out";
+  settings_.common.variables["quick"]["model"] = "/out/run";  // Only what the flags name has content.
+  for (const std::string& form : forms) before.push_back(key(form));
+  EXPECT_EQ(before[0], before[1]);
+  EXPECT_EQ(before[2], before[4]);
+  content_ = "another content of ";
+  for (size_t i = 0; i < forms.size(); ++i) EXPECT_NE(key(forms[i]), before[i]) << forms[i];
+}
+
+TEST_F(Planning, KeysOfTimesFollowTheMachine) {
+  std::string text = kRecipe;
+  text.replace(text.find("full = \"eval"), 12, "full = \"bench");
+  const auto keys = [&] {
+    const Plan made = plan(text);
+    return std::pair(made.runs[0].key, made.runs[1].key);
+  };
+  settings_.machine = "one";
+  const auto before = keys();
+  settings_.machine = "another";
+  EXPECT_NE(keys().first, before.first);
+  EXPECT_EQ(keys().second, before.second);
+  settings_.machine = "one";
+  settings_.flags = {"--threads", "2"};
+  EXPECT_NE(keys().first, before.first);
+}
+
 TEST_F(Planning, GivenVariablesWinAndMayHoldBlanks) {
   settings_.given["model"] = "/my models/m \"1\"";
   const Plan made = plan();

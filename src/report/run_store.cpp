@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_reader.h"
+#include "base/json_text.h"
 #include "report/figures.h"
 
 namespace focus {
@@ -18,19 +20,33 @@ fs::path record_file(const PlannedRun& run) {
   return run.folder / "run.json";
 }
 
+/// Where a training of several stages keeps the first of them, whose adapter says that it is done.
+constexpr const char* kFirstPhase = "centroids";
+
 bool has_checkpoint(const fs::path& folder) {
+  if (!fs::is_directory(folder)) return false;
   return std::any_of(fs::directory_iterator(folder), fs::directory_iterator(), [](const fs::directory_entry& entry) {
     return entry.path().filename().string().starts_with("checkpoint-");
   });
+}
+
+bool can_go_on(const fs::path& folder) {
+  const fs::path first = folder / kFirstPhase;
+  return has_checkpoint(folder) || has_checkpoint(first) || fs::exists(first / "adapter");
 }
 
 }  // namespace
 
 std::optional<json> RunStore::record(const PlannedRun& run) const {
   if (!fs::exists(record_file(run))) return std::nullopt;
-  json saved = json::parse(read_file(record_file(run)), nullptr, /*allow_exceptions=*/false);
-  const bool whole = saved.is_object() && saved.contains("key") && saved.contains("program") &&
-                     saved.contains("finished") && saved.contains("seconds");
+  json saved;
+  try {
+    saved = read_json_object(record_file(run));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  const bool whole = saved.contains("key") && saved.contains("program") && saved["program"].is_string() &&
+                     saved.contains("finished") && saved.contains("seconds") && saved["seconds"].is_number();
   if (!whole || saved["key"] != run.key || (!any_program_ && saved["program"] != program_)) return std::nullopt;
   return saved;
 }
@@ -41,7 +57,7 @@ void RunStore::write_record(const PlannedRun& run, bool finished, double seconds
                       {"program", program_},
                       {"finished", finished},
                       {"seconds", seconds}};
-  write_file_atomically(record_file(run), saved.dump(1) + "\n");
+  write_file_atomically(record_file(run), json_text(saved, 1) + "\n");
 }
 
 std::optional<RunResult> RunStore::find(const PlannedRun& run) const {
@@ -49,23 +65,32 @@ std::optional<RunResult> RunStore::find(const PlannedRun& run) const {
   if (!saved || (*saved)["finished"] != true || !fs::exists(output(run))) return std::nullopt;
   try {
     RunResult result;
-    result.lines = parse_json_lines(read_file(output(run)));
+    result.lines = parse_json_lines(read_file(output(run)), output(run).string());
     result.folder = run.folder;
     result.seconds = (*saved)["seconds"].get<double>();
     result.program = (*saved)["program"].get<std::string>();
     return result.lines.empty() ? std::nullopt : std::optional(std::move(result));
-  } catch (const json::exception&) {
+  } catch (const Error&) {
     return std::nullopt;
   }
 }
 
 bool RunStore::begin(const PlannedRun& run) const {
   const auto saved = record(run);
-  if (saved && (*saved)["finished"] == false && has_checkpoint(run.folder)) return true;
+  if (saved && (*saved)["finished"] == false && can_go_on(run.folder)) return true;
   if (fs::exists(run.folder)) discard_folder(run.folder);
   prepare_output_folder(run.folder, "--out");
   write_record(run, false, 0);
   return false;
+}
+
+double RunStore::seconds_so_far(const PlannedRun& run) const {
+  const auto saved = record(run);
+  return saved && (*saved)["finished"] == false ? (*saved)["seconds"].get<double>() : 0;
+}
+
+void RunStore::pause(const PlannedRun& run, double seconds) const {
+  write_record(run, false, seconds);
 }
 
 RunResult RunStore::finish(const PlannedRun& run, double seconds) const {
@@ -73,11 +98,7 @@ RunResult RunStore::finish(const PlannedRun& run, double seconds) const {
   result.folder = run.folder;
   result.seconds = seconds;
   result.program = program_;
-  try {
-    result.lines = parse_json_lines(read_file(output(run)));
-  } catch (const json::exception&) {
-    fail("{}: expected JSON lines", output(run).string());
-  }
+  result.lines = parse_json_lines(read_file(output(run)), output(run).string());
   require(!result.lines.empty(), "{}: the command printed nothing", output(run).string());
   write_record(run, true, seconds);
   return result;

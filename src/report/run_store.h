@@ -18,9 +18,13 @@ class RunStore {
 
   /// What the run gave; nullopt when it has not finished. A folder that is damaged counts as not finished.
   std::optional<RunResult> find(const PlannedRun& run) const;
-  /// Makes the folder ready to run in: empty, unless a training that was interrupted left a checkpoint there. Returns
-  /// whether it did, and the training can go on with --resume.
+  /// Makes the folder ready to run in: empty, unless a training that was interrupted left a checkpoint or a finished
+  /// first phase there. Returns whether it did, and the training can go on with --resume.
   bool begin(const PlannedRun& run) const;
+  /// Seconds spent on a run that has not finished, by the last pause().
+  double seconds_so_far(const PlannedRun& run) const;
+  /// Notes the seconds spent on a run that ended before it had finished.
+  void pause(const PlannedRun& run, double seconds) const;
   /// Marks a run as finished; its stdout.jsonl holds JSON lines. Throws Error when it does not.
   RunResult finish(const PlannedRun& run, double seconds) const;
   /// The last error that the command reported; "" when it reported none.

@@ -76,6 +76,39 @@ TEST_F(Store, AnInterruptedTrainingGoesOn) {
   EXPECT_FALSE(fs::exists(run_.folder / "checkpoint-3"));
 }
 
+TEST_F(Store, AFirstPhaseCountsToo) {
+  store_.begin(run_);
+  fs::create_directories(run_.folder / "centroids" / "checkpoint-3");
+  EXPECT_TRUE(store_.begin(run_));
+  fs::remove(run_.folder / "centroids" / "checkpoint-3");
+  EXPECT_FALSE(store_.begin(run_));
+  fs::create_directories(run_.folder / "centroids" / "adapter");
+  EXPECT_TRUE(store_.begin(run_));
+}
+
+TEST_F(Store, SecondsOfAllCallsCount) {
+  store_.begin(run_);
+  EXPECT_EQ(store_.seconds_so_far(run_), 0);
+  fs::create_directories(run_.folder / "checkpoint-3");
+  store_.pause(run_, 12.5);
+  EXPECT_EQ(store_.find(run_), std::nullopt);
+  EXPECT_TRUE(store_.begin(run_));
+  EXPECT_EQ(store_.seconds_so_far(run_), 12.5);
+  fs::remove(run_.folder / "checkpoint-3");
+  EXPECT_FALSE(store_.begin(run_));  // Begun anew.
+  EXPECT_EQ(store_.seconds_so_far(run_), 0);
+}
+
+TEST_F(Store, KeepsArgumentsThatAreNoUtf8) {
+  run_.arguments = {"eval", "--data",
+                    "b\xfc"
+                    "cher"};
+  store_.begin(run_);
+  write(RunStore::output(run_), "{}\n");
+  store_.finish(run_, 1);
+  EXPECT_TRUE(store_.find(run_).has_value());
+}
+
 TEST_F(Store, TellsTheLastError) {
   store_.begin(run_);
   EXPECT_EQ(store_.last_error(run_), "");

@@ -27,7 +27,8 @@ std::optional<std::vector<double>> samples_of(const RunResult& run, const NoiseS
   }
   if (noise.kind == NoiseSource::Kind::kItems) {
     if (!std::filesystem::exists(run.folder / noise.file)) return std::nullopt;
-    return read_items(parse_json_lines(read_file(run.folder / noise.file)), path);
+    const std::filesystem::path file = run.folder / noise.file;
+    return read_items(parse_json_lines(read_file(file), file.string()), path);
   }
   return std::vector<double>{};
 }

@@ -39,7 +39,7 @@ struct TableRow {
   RecipeRow recipe;
   std::map<std::string, Cell> cells;  ///< By column; those that were measured.
   bool leaks = false;                 ///< A run of it reports that later tokens change earlier logits.
-  std::string missing;                ///< Why it has no figure of ours; empty otherwise.
+  std::string missing;                ///< Why a figure of ours is not there; empty otherwise.
   std::vector<std::string> runs;      ///< Keys of the runs its figures come from.
 
   /// Whether it can be the best of a column.

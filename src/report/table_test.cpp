@@ -46,7 +46,7 @@ class Filling : public ::testing::Test {
     std::vector<std::optional<RunResult>> results;
     for (const std::string& text : {one, two}) {
       RunResult result;
-      result.lines = parse_json_lines(text);
+      result.lines = parse_json_lines(text, "output");
       results.emplace_back(std::move(result));
     }
     return make_table(recipe, plan.rows.front(), plan, results, "quick");

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/json_reader.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -23,7 +24,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 /// Throws Error naming the first setting in which a checkpoint's run differs from this one.
 void check_identity(const nlohmann::json& saved, const nlohmann::json& now, const fs::path& folder) {
   // As a checkpoint holds it: names of files may be no UTF-8.
-  const nlohmann::json written = nlohmann::json::parse(json_text(now));
+  const nlohmann::json written = parse_json(json_text(now), "settings");
   for (const auto& [name, value] : written.items()) {
     const nlohmann::json before = saved.contains(name) ? saved.at(name) : nlohmann::json();
     require(before == value,
