@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <span>
@@ -17,6 +18,9 @@ namespace focus {
 namespace {
 
 using std::chrono::milliseconds;
+
+// A process of this run says who it is at once; what does not is a stranger.
+constexpr auto kHelloTime = std::chrono::seconds(2);
 
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
@@ -88,7 +92,8 @@ std::vector<Socket> connect_all(const Launch& launch, const std::vector<Entry>& 
     Socket socket = accept_from(listener, deadline);
     if (!socket.open()) break;
     Hello hello{};
-    if (!receive_all(socket, std::as_writable_bytes(std::span(&hello, 1)), deadline)) continue;
+    const Clock::time_point soon = std::min(deadline, Clock::now() + kHelloTime);
+    if (!receive_all(socket, std::as_writable_bytes(std::span(&hello, 1)), soon)) continue;
     const bool known = hello.secret == secret && hello.rank > launch.rank && hello.rank < launch.size;
     if (!known || peers[hello.rank].open()) continue;
     peers[hello.rank] = std::move(socket);
@@ -119,10 +124,12 @@ std::unique_ptr<Collective> join_processes(const Launch& launch, milliseconds ti
   }
   try {
     Entry own;
-    own.address.host = local_host_towards(launch.master_host);
+    own.address.host = host_for_others(launch.master_host);
     std::random_device random;
     own.secret = (static_cast<uint64_t>(random()) << 32) | random();
-    const Socket listener = listen_on(own.address.host, own.address.port);
+    // Others may know this machine by another of its addresses.
+    const bool one_machine = is_loopback(launch.master_host);
+    const Socket listener = listen_on(one_machine ? own.address.host : "", own.address.port);
     store->set(key_of(launch, launch.rank), to_bytes(own));
     const std::vector<Entry> entries = wait_for_all(*store, launch, deadline, timeout);
     auto joined =

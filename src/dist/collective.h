@@ -12,8 +12,9 @@
 
 namespace focus {
 
-/// Sums and messages among the processes of a run. Every process must make the same calls in the same order. Each call
-/// ends within the timeout; what goes wrong is an Error that names the rank at fault, on every process.
+/// Sums and messages among the processes of a run. Every process must make the same calls in the same order. Each
+/// exchange of a call (all_reduce and all_gather: two or three) ends within the timeout, and a second or two later
+/// where it fails; what goes wrong is an Error that names the rank at fault, on every process.
 class Collective {
  public:
   virtual ~Collective() = default;
@@ -30,8 +31,9 @@ class Collective {
   virtual void abort(const std::string& reason) noexcept = 0;
 };
 
-/// Meets the other processes at the master's address (c10d's TCPStore) and joins them by sockets, one a pair. Throws
-/// Error within `timeout`, naming the ranks that did not come.
+/// Meets the other processes at the master's address (c10d's TCPStore) and joins them by sockets, one a pair,
+/// on the loopback alone where the master's address is one of it, else on all addresses of this machine. Throws Error
+/// within `timeout`, naming the ranks that did not come.
 std::unique_ptr<Collective> join_processes(const Launch& launch, std::chrono::milliseconds timeout);
 
 /// Whether any process says so. Null: one process.

@@ -1,8 +1,13 @@
 #include "dist/collective.h"
 
 #include <gtest/gtest.h>
+#include <netdb.h>
+#include <unistd.h>
 
+#include <array>
+#include <sstream>
 #include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "base/error.h"
 #include "dist/processes_test.h"
@@ -107,6 +112,79 @@ TEST(Collective, ProcessesMeetAtThePort) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(sums, (std::vector<double>{6, 6, 6}));
+}
+
+/// A name of this machine, which may stand for a loopback address.
+std::string own_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+TEST(Collective, AMachineMayBeNamedAfterItsLoopback) {
+  EXPECT_TRUE(is_loopback("127.0.1.1") && is_loopback("localhost") && is_loopback("::1"));
+  EXPECT_FALSE(is_loopback("node1") || is_loopback("10.127.0.1"));
+  EXPECT_TRUE(is_loopback(host_for_others("127.0.0.1")));  // Meant by itself.
+  const std::string host = host_for_others(own_name());
+  int64_t port = 0;
+  const Socket listener = listen_on("", port);
+  for (const std::string& name : {host, std::string("127.0.0.1"), own_name()}) {
+    EXPECT_TRUE(connect_to({name, port}, Clock::now() + milliseconds(5000)).open()) << name;
+  }
+  EXPECT_TRUE(accept_from(listener, Clock::now() + milliseconds(5000)).open());
+}
+
+TEST(Collective, EveryAddressOfANameIsTried) {
+  for (const char* address : {"127.0.0.1", "::1"}) {
+    int64_t port = 0;
+    Socket listener;
+    try {
+      listener = listen_on(address, port);
+    } catch (const Error&) {
+      continue;  // A machine without IPv6.
+    }
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    ASSERT_EQ(getaddrinfo("localhost", nullptr, &hints, &found), 0);
+    bool named = false;  // localhost may stand for one of the two only.
+    for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+      named = named || a->ai_family == (std::string(address) == "::1" ? AF_INET6 : AF_INET);
+    }
+    freeaddrinfo(found);
+    if (!named) continue;
+    EXPECT_TRUE(connect_to({"localhost", port}, Clock::now() + milliseconds(5000)).open()) << address;
+  }
+}
+
+TEST(Collective, ASilentStrangerDoesNotHoldUpTheOthers) {
+  int64_t port = 0;
+  { const Socket free = listen_on("127.0.0.1", port); }
+  std::vector<std::string> errors(2);
+  const auto join = [&](int64_t rank) {
+    try {
+      join_processes({.rank = rank, .size = 2, .master_port = port}, milliseconds(15'000));
+    } catch (const Error& e) {
+      errors[rank] = e.what();
+    }
+  };
+  std::thread first(join, 0);
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(port);
+  options.waitWorkers = false;
+  options.timeout = milliseconds(10'000);
+  Socket stranger;
+  {
+    const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    const std::vector<uint8_t> entry = store->get("focus//0");  // "HOST PORT SECRET"
+    std::istringstream text(std::string(entry.begin(), entry.end()));
+    Address address;
+    text >> address.host >> address.port;
+    stranger = connect_to(address, Clock::now() + milliseconds(5000));
+  }
+  std::thread second(join, 1);
+  first.join();
+  second.join();
+  EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
 }
 
 TEST(Collective, WhoDoesNotComeIsNamed) {

@@ -1,6 +1,8 @@
 #include "dist/socket.h"
 
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,6 +16,7 @@
 #include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 
@@ -22,15 +25,19 @@ namespace focus {
 namespace {
 
 constexpr auto kRetryDelay = std::chrono::milliseconds(100);
+// For one of several addresses: packets to another may vanish without a word.
+constexpr auto kOneAddress = std::chrono::seconds(5);
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
+/// Of the host; "": all of this machine, IPv6 first, to listen on.
 AddressList resolve(const std::string& host, int64_t port, int type) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = type;
+  if (host.empty()) hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  const int error = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &found);
   require(error == 0, "the name {} cannot be resolved: {}", host, gai_strerror(error));
   return {found, &freeaddrinfo};
 }
@@ -53,6 +60,42 @@ bool wait_for(const Socket& socket, short events, Clock::time_point deadline) {
     if (ready > 0) return true;
     if (ready == 0 || errno != EINTR) return false;
   }
+}
+
+/// "10.0.0.7"; "" for none.
+std::string numeric_host(const sockaddr* address, socklen_t size) {
+  char name[NI_MAXHOST];
+  return getnameinfo(address, size, name, sizeof name, nullptr, 0, NI_NUMERICHOST) == 0 ? name : "";
+}
+
+/// An address of this machine that is none of the loopback, of IPv4 before IPv6; "" when it has none.
+std::string first_outer_host() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "";
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, &freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
+      const bool usable = at->ifa_addr != nullptr && at->ifa_addr->sa_family == family &&
+                          (at->ifa_flags & (IFF_UP | IFF_LOOPBACK)) == IFF_UP;
+      if (!usable) continue;
+      const std::string host =
+          numeric_host(at->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+      if (!host.empty() && !host.starts_with("fe80:")) return host;  // Those have a meaning on their own link only.
+    }
+  }
+  return "";
+}
+
+/// An open socket that listens, or a closed one.
+Socket listen_at(const addrinfo& address) {
+  Socket socket = open_socket(address);
+  const int off = 0;  // IPv4 comes in too.
+  if (socket.open() && address.ai_family == AF_INET6) {
+    setsockopt(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  }
+  const bool listens = socket.open() && bind(socket.descriptor(), address.ai_addr, address.ai_addrlen) == 0 &&
+                       listen(socket.descriptor(), SOMAXCONN) == 0;
+  return listens ? std::move(socket) : Socket();
 }
 
 bool would_block() {
@@ -93,43 +136,65 @@ std::string local_host_towards(const std::string& host) {
     if (!socket.open() || connect(socket.descriptor(), a->ai_addr, a->ai_addrlen) != 0) continue;
     sockaddr_storage own{};
     socklen_t size = sizeof own;
-    char name[NI_MAXHOST];
-    if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
-        getnameinfo(reinterpret_cast<sockaddr*>(&own), size, name, sizeof name, nullptr, 0, NI_NUMERICHOST) == 0) {
-      return name;
-    }
+    if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&own), &size) != 0) continue;
+    std::string name = numeric_host(reinterpret_cast<sockaddr*>(&own), size);
+    if (!name.empty()) return name;
   }
   fail("no route from here to {}", host);
 }
 
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+std::string host_for_others(const std::string& master) {
+  std::string own = local_host_towards(master);
+  if (!is_loopback(own) || is_loopback(master)) return own;
+  const std::string outer = first_outer_host();
+  return outer.empty() ? own : outer;
+}
+
 Socket listen_on(const std::string& host, int64_t& port) {
   const AddressList addresses = resolve(host, 0, SOCK_STREAM);
-  Socket socket = open_socket(*addresses);
-  sockaddr_storage own{};
-  socklen_t size = sizeof own;
-  const bool listens = socket.open() && bind(socket.descriptor(), addresses->ai_addr, addresses->ai_addrlen) == 0 &&
-                       listen(socket.descriptor(), SOMAXCONN) == 0 &&
-                       getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&own), &size) == 0;
-  require(listens, "cannot listen on {}: {}", host, std::strerror(errno));
-  port = ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
-                                         : reinterpret_cast<const sockaddr_in&>(own).sin_port);
-  prepare(socket);
-  return socket;
+  std::vector<const addrinfo*> order;
+  for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) order.push_back(a);
+  // The one for all addresses of IPv6 takes IPv4 as well.
+  if (host.empty()) std::stable_partition(order.begin(), order.end(), [](auto a) { return a->ai_family == AF_INET6; });
+  int error = 0;
+  for (const addrinfo* address : order) {
+    Socket socket = listen_at(*address);
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    if (!socket.open() || getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&own), &size) != 0) {
+      error = errno;
+      continue;
+    }
+    port = ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
+                                           : reinterpret_cast<const sockaddr_in&>(own).sin_port);
+    prepare(socket);
+    return socket;
+  }
+  fail("cannot listen on {}: {}", host.empty() ? "this machine" : host, std::strerror(error));
 }
 
 Socket connect_to(const Address& address, Clock::time_point deadline) {
   const AddressList addresses = resolve(address.host, address.port, SOCK_STREAM);
+  const bool several = addresses->ai_next != nullptr;
   int error = 0;
   do {
-    Socket socket = open_socket(*addresses);
-    require(socket.open(), "no socket can be opened: {}", std::strerror(errno));
-    prepare(socket);
-    error = connect(socket.descriptor(), addresses->ai_addr, addresses->ai_addrlen) == 0 ? 0 : errno;
-    if (error == EINPROGRESS && wait_for(socket, POLLOUT, deadline)) {
-      socklen_t size = sizeof error;
-      getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size);
+    for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
+      Socket socket = open_socket(*a);
+      error = errno;
+      if (!socket.open()) continue;
+      prepare(socket);
+      error = connect(socket.descriptor(), a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
+      const Clock::time_point until = several ? std::min(deadline, Clock::now() + kOneAddress) : deadline;
+      if (error == EINPROGRESS && wait_for(socket, POLLOUT, until)) {
+        socklen_t size = sizeof error;
+        getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size);
+      }
+      if (error == 0) return socket;
     }
-    if (error == 0) return socket;
     std::this_thread::sleep_for(kRetryDelay);
   } while (Clock::now() < deadline);
   fail("cannot connect to {} at port {}: {}", address.host, address.port, std::strerror(error));

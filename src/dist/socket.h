@@ -36,10 +36,19 @@ struct Address {
 /// The address of this machine that packets to `host` leave from. Throws Error when the name cannot be resolved.
 std::string local_host_towards(const std::string& host);
 
-/// Listens on `host` at a free port, which `port` is set to. Throws Error.
+/// Whether this is an address of the loopback, or its name localhost. Not by resolving: machines may give their own
+/// name such an address.
+bool is_loopback(const std::string& host);
+
+/// The address that others reach this machine at, which meet at `master`: local_host_towards(master), but where that is
+/// a loopback address and `master` is none by itself, the first other address of this machine, if it has one.
+std::string host_for_others(const std::string& master);
+
+/// Listens on `host` ("": on all addresses of this machine) at a free port, which `port` is set to. Throws Error.
 Socket listen_on(const std::string& host, int64_t& port);
 
-/// Connects, trying again until `deadline`. Throws Error with the system's reason.
+/// Connects to the first of the host's addresses that answers, trying again until `deadline`. Throws Error with the
+/// system's reason.
 Socket connect_to(const Address& address, Clock::time_point deadline);
 
 /// The next connection; a closed socket when none came until `deadline`.
