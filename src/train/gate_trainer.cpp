@@ -151,8 +151,8 @@ void GateTrainer::move_by_tokens() {
   const bool follows = balance.mitigation == GroupMitigation::kEmaCentroids;
   const bool anew = balance.mitigation == GroupMitigation::kRecluster && step_ % balance.recluster_every == 0;
   for (auto& [layer, router] : routers_) {
+    const at::Tensor hidden = attention_.hidden().at(layer)[0].to(at::kCPU, at::kFloat);  // [T, d]
     if (follows || anew) {
-      const at::Tensor hidden = attention_.hidden().at(layer)[0].to(at::kCPU, at::kFloat);      // [T, d]
       const at::Tensor features = at::matmul(hidden, router.projection.transpose(-1, -2));      // [Hg, T, d_g]
       const at::Tensor groups = attention_.memberships().at(layer)[0].to(at::kCPU).argmax(-1);  // [Hg, T]
       router.centroids.copy_(follows ? ema_centroids(router.centroids, features, groups, balance.ema_decay)
@@ -160,9 +160,13 @@ void GateTrainer::move_by_tokens() {
                                                  RandomStream({options_.seed, layer, kReclusterStream, step_}).next()));
     }
     if (balance.normaliser == GroupNormaliser::kPotentials) {
-      const at::Tensor now =
-          sinkhorn_potentials(attention_.scores().at(layer)[0].to(at::kCPU), options_.routing.sinkhorn_iters);
-      router.potentials = balance.ema_decay * router.potentials + (1 - balance.ema_decay) * now;
+      // Of groups that were made anew nothing earlier tells anything.
+      const at::Tensor scores =
+          anew ? symmetric_scores(hidden, router.projection, router.centroids, options_.routing.tau)
+               : attention_.scores().at(layer)[0].to(at::kCPU);
+      const at::Tensor now = sinkhorn_potentials(scores, options_.routing.sinkhorn_iters);
+      const double kept = anew ? 0 : balance.ema_decay;
+      router.potentials = kept * router.potentials + (1 - kept) * now;
     }
   }
 }

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "attention/routing/formulas.h"
+#include "attention/routing/sinkhorn.h"
 #include "attention/testing.h"
 #include "base/error.h"
 #include "train/lm_loss.h"
@@ -170,6 +172,22 @@ TEST(GateTrainer, EachWayMovesWhatItSays) {
           << variant.name;
     }
   }
+}
+
+TEST(GateTrainer, PotentialsAreThoseOfGroupsMadeAnew) {
+  const ToyModel model;
+  GateTrainingOptions options = small_options();
+  options.balance.normaliser = GroupNormaliser::kPotentials;
+  options.balance.mitigation = GroupMitigation::kRecluster;
+  options.balance.recluster_every = 5;
+  GateTrainer trainer(model, options, [] { return window_of(0); });
+  while (trainer.step() < 5) trainer.train_step({});
+  const LayerRouter router = trainer.routers().at(0);
+  const at::Tensor ids = at::tensor(window_of(0).ids, at::kLong);
+  const at::Tensor scores =
+      symmetric_scores(model.embed(ids, {}), router.projection, router.centroids, options.routing.tau);
+  EXPECT_TRUE(
+      testing::close(router.potentials, sinkhorn_potentials(scores, options.routing.sinkhorn_iters), 1e-5, 1e-5));
 }
 
 TEST(GateTrainer, WeightsTakeNoGradientsAfterwards) {

@@ -92,20 +92,24 @@ at::Tensor recluster(const at::Tensor& features, const at::Tensor& centroids, in
   const at::NoGradGuard no_grad;
   check_features(features, centroids);
   const int64_t groups = centroids.size(1), tokens = features.size(1);
-  const at::Tensor x = features - features.mean(1, /*keepdim=*/true);
+  const auto norm = [](const at::Tensor& t) { return t.norm(2, at::IntArrayRef{-1}, /*keepdim=*/true); };
+  const at::Tensor mean = features.mean(1, /*keepdim=*/true), towards = mean / norm(mean).clamp_min(1e-6);
+  at::Tensor x = features - mean;                                     // [Hg, T, d_g]
+  x = x - (x * towards).sum(-1, true) * towards;                      // Orthogonal to the mean.
+  const at::Tensor size = norm(centroids).mean(1, /*keepdim=*/true);  // [Hg, 1, 1]
+  const auto scaled = [&](const at::Tensor& c) { return c * (size / norm(c).clamp_min(1e-6)); };
   RandomStream random({static_cast<int64_t>(seed)});
   at::Tensor centers = at::empty_like(centroids);
   for (int64_t h = 0; h < x.size(0); ++h) {
     for (int64_t k = 0; k < groups; ++k) centers[h][k].copy_(x[h][random.between(0, tokens - 1)]);
   }
+  centers = scaled(centers);
   for (int64_t round = 0; round < iterations; ++round) {
-    const at::Tensor nearest =
-        (at::matmul(x, centers.transpose(1, 2)) - 0.5 * centers.square().sum(-1).unsqueeze(1)).argmax(-1);
+    const at::Tensor nearest = at::matmul(x, centers.transpose(1, 2)).argmax(-1);
     const auto [counts, sums] = gather_groups(x, nearest, groups);
-    centers = at::where(counts.gt(0), sums / counts.clamp_min(1), centers);
+    centers = at::where(counts.gt(0), scaled(sums), centers);
   }
-  const auto mean_norm = [](const at::Tensor& c) { return c.norm(2, at::IntArrayRef{-1}, true).mean(1, true); };
-  return centers * (mean_norm(centroids) / mean_norm(centers).clamp_min(1e-6));
+  return centers;
 }
 
 }  // namespace focus

@@ -61,9 +61,11 @@ at::Tensor entropy_balance_loss(const at::Tensor& memberships, double balance_we
 at::Tensor ema_centroids(const at::Tensor& centroids, const at::Tensor& features, const at::Tensor& assignment,
                          double decay);
 
-/// New centroids [Hg, K, d_g] by k-means (Euclidean, `iterations` rounds from random tokens drawn by `seed`) on
-/// features [Hg, T, d_g], less their mean and scaled to the former centroids' mean norm, so that the temperature of
-/// memberships stays. What is subtracted from all centroids alike changes no softmax over groups.
+/// New centroids [Hg, K, d_g] by spherical k-means (I. Dhillon, D. Modha, "Concept decompositions for large sparse text
+/// data using clustering", 2001; `iterations` rounds from random tokens drawn by `seed`) on features [Hg, T, d_g] less
+/// their mean and what they have in its direction. Tokens go to the centroid of the largest dot product, as routers
+/// score, so all centroids are of the same norm, the former ones' mean, by which the temperature of memberships stays;
+/// and they are orthogonal to the mean, whose score would else decide for the same group at every token.
 at::Tensor recluster(const at::Tensor& features, const at::Tensor& centroids, int64_t iterations, uint64_t seed);
 
 }  // namespace focus
