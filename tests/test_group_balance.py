@@ -105,6 +105,21 @@ def test_all_weights_after_centroids_and_a_resumed_run(focus, tmp_path):
     assert result["leak_max_abs_diff"] == 0
     assert 1 < result["perplexity"] < 20
 
+    # Both phases say how the groups were kept even, which the soft gate takes up.
+    for adapter in ("centroids/adapter", "model/focus"):
+        training = json.loads((whole / adapter / "adapter_config.json").read_text())["training"]
+        assert training["normaliser"] == "potentials", adapter
+
+    # Another first phase, or other text to measure on, is another run.
+    for flags, word in [
+        (["--centroid-steps", 5], "max_steps = 4"),
+        (["--tau", 0.2], "tau"),
+        (["--router-learning-rate", 0.1], "learning_rate"),
+        (["--eval-windows", 1], "eval_data"),
+    ]:
+        other = focus(*TWO_PHASE, *flags, "--out", whole, "--resume", "--quiet")
+        assert other.returncode == 1 and word in other.stderr.splitlines()[-1], other.stderr
+
     # The same run, cut off in either phase.
     for phase in ("centroids", "weights"):
         out = tmp_path / phase

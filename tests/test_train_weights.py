@@ -257,3 +257,31 @@ def test_low_precision_and_other_settings_are_refused(focus, text, tmp_path):
     assert first.returncode == 0, first.stderr
     again = focus(*train(text, STORIES, tmp_path / "run", 4, "--train", "all", "--resume", "--learning-rate", 0.5))
     assert again.returncode == 1 and "learning_rate" in again.stderr.splitlines()[-1], again.stderr
+
+
+def test_resuming_needs_the_same_attention(focus, long_text, tmp_path):
+    def refused_with(command, *flags):
+        again = focus(*command, *flags, "--resume")
+        assert again.returncode == 1, again.stderr
+        return again.stderr.splitlines()[-1]
+
+    window = [*train(long_text, STORIES, tmp_path / "window", 3, "--train", "lora", "--method", "window", "--save-every", 2), "--window", 16]
+    assert focus(*window).returncode == 0
+    assert "window = 16, but now it is 8" in refused_with(window, "--window", 8)
+    assert focus(*window, "--resume").returncode == 0
+    for seed in (0, 1):
+        made = focus(*train(long_text, STORIES, tmp_path / f"routers{seed}", 1, "--groups", 8, "--groups-per-token", 2, "--window", 16,
+                            "--list-windows", 1, "--seed", seed))
+        assert made.returncode == 0, made.stderr
+    command = train(long_text, STORIES, tmp_path / "run", 3, "--train", "lora", "--save-every", 2)
+    listed = [*command, "--adapter", tmp_path / "routers0/adapter"]
+    first = focus(*listed)
+    assert first.returncode == 0, first.stderr
+    assert "window = 16, but now it is 8" in refused_with(listed, "--window", 8)
+    assert "groups_per_token = 2, but now it is 1" in refused_with(listed, "--groups-per-token", 1)
+    assert " adapter = " in refused_with(command, "--adapter", tmp_path / "routers1/adapter")
+    refitted = train(long_text, STORIES, tmp_path / "scratch", 3, "--train", "scratch", "--method", "focus", "--groups", 8, "--groups-per-token",
+                     2, "--window", 16, "--centroid-steps", 1, "--list-windows", 1, "--dense-steps", 1, "--refit-every", 1, "--save-every", 2)
+    assert focus(*refitted).returncode == 0
+    assert "routers_window = 16" in refused_with(refitted, "--window", 8)
+    assert "refit_every = 1" in refused_with(refitted, "--refit-every", 2)

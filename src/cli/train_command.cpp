@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/methods/focus_attention.h"
 #include "attention/methods/registry.h"
 #include "attention/routing/adapter.h"
 #include "base/error.h"
@@ -127,14 +128,15 @@ class TrainCommand : public Command {
       return summary ? report(*summary, RouterTraining::describe(*summary)) : 1;
     }
     TrainingEvaluation evaluation(eval_);
-    const auto train_weights = [&](AttentionSchedule& attention) {
-      const auto summary = weights_.run(session, attention, text, common_, flags_, *common_.out, evaluation, processes);
+    const auto train_weights = [&](AttentionSchedule& attention, const nlohmann::json& settings) {
+      const auto summary =
+          weights_.run(session, attention, settings, text, common_, flags_, *common_.out, evaluation, processes);
       if (summary && !writes) return 0;
       return summary ? report(*summary, WeightTraining::describe(*summary)) : 1;
     };
     if (trains_routers && flags_.what == "scratch") {
       RefittedAttention attention(*session.model, text, refit_options(*session.model, processes));
-      return train_weights(attention);
+      return train_weights(attention, refit_settings(*session.model));
     }
     if (trains_routers && !train_centroids(session, text)) return 1;
     if (trains_routers && routers_.gate()) {
@@ -145,7 +147,39 @@ class TrainCommand : public Command {
     if (trains_routers) attention_.method = "focus";
     const std::unique_ptr<AttentionMethod> method = open_method(session, common_, attention_, table);
     FixedAttention attention(*method);
-    return train_weights(attention);
+    return train_weights(attention, attention_settings(*method, table));
+  }
+
+  /// What decides the attention that weights are trained under, for --resume: the adapter, and the settings of its
+  /// method that may change after its training.
+  nlohmann::json attention_settings(const AttentionMethod& method, const OptionTable& table) const {
+    nlohmann::json settings = {{"adapter", common_.adapter ? adapter_digest(load_adapter(*common_.adapter)) : "none"}};
+    if (const auto* focus = dynamic_cast<const FocusAttention*>(&method)) {
+      const RoutingConfig& routing = focus->router().config();
+      settings.update({{"groups_per_token", routing.groups_per_token},
+                       {"window", routing.window},
+                       {"sinks", routing.sinks},
+                       {"sinkhorn_iters", routing.sinkhorn_iters},
+                       {"routing", to_string(routing.routing)}});
+      return settings;
+    }
+    // Of the other methods, which have flags of their own, all flags of attention.
+    OptionTable attention("train", "");
+    AttentionOptions names;
+    names.declare(attention, method_names());
+    const nlohmann::json all = table.record(), of_attention = attention.record();
+    for (const auto& [name, value] : of_attention.items()) settings[name] = all.value(name, nlohmann::json());
+    return settings;
+  }
+
+  /// The same where routers are trained again and again.
+  nlohmann::json refit_settings(const CausalLM& model) {
+    nlohmann::json settings;
+    const nlohmann::json of_routers = routers_.settings(model, common_, router_flags_);
+    for (const auto& [name, value] : of_routers.items()) settings["routers_" + name] = value;
+    const RefittedAttention::Options options = refit_options(model, nullptr);
+    settings.update({{"dense_steps", options.dense_steps}, {"refit_every", options.refit_every}});
+    return settings;
   }
 
   /// Where two-phase keeps its first phase.
@@ -272,6 +306,8 @@ class TrainCommand : public Command {
       const auto summary = routers_.run(session, text, common_, router_flags_, folder);
       if (!summary) return false;
       log_info("{}", RouterTraining::describe(*summary));
+    } else {
+      routers_.require_same(folder / "adapter", *session.model, common_, router_flags_);
     }
     common_.adapter = folder / "adapter";
     return true;

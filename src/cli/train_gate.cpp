@@ -13,6 +13,7 @@
 #include "base/json_reader.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "data/token_source.h"
 
 namespace focus {
 
@@ -25,6 +26,13 @@ std::vector<TrainWindows::Window> read_eval_windows(const Session& session, cons
   TrainWindows source(read_tokens(session.tokenizer, read), context, /*seed=*/0, eval.data->string());
   while (std::ssize(windows) < std::min(eval.windows, source.windows_per_epoch())) windows.push_back(source.next());
   return windows;
+}
+
+nlohmann::json eval_identity(const std::vector<TrainWindows::Window>& windows) {
+  if (windows.empty()) return nullptr;
+  uint64_t hash = kHashStart;
+  for (const TrainWindows::Window& window : windows) hash = hash_values(window.ids, hash);
+  return fmt::format("{} windows, {:016x}", windows.size(), hash);
 }
 
 void watch_groups(GateTrainer& trainer, const EvalFlags& eval, TrainingRunOptions& options) {
@@ -65,7 +73,8 @@ std::optional<nlohmann::json> fine_tune_under_gate(Session& session, const Route
   const std::filesystem::path out = *common.out;
   const int64_t context = flags.context_for(model, kGateContext);
   GateTrainingOptions training = routers.gate_options();
-  training.start = load_adapter(adapter).router->layers();
+  const Adapter start = load_adapter(adapter);
+  training.start = start.router->layers();
   training.layers.clear();
   for (const auto& [layer, router] : training.start) training.layers.push_back(layer);
   training.steps = weights.steps();
@@ -77,7 +86,9 @@ std::optional<nlohmann::json> fine_tune_under_gate(Session& session, const Route
   options.identity.update({{"train", "two-phase"},
                            {"max_steps", training.steps},
                            {"layers", training.layers},
-                           {"weights_learning_rate", *training.weights_learning_rate}});
+                           {"weights_learning_rate", *training.weights_learning_rate},
+                           {"adapter", adapter_digest(start)},
+                           {"eval_data", eval_identity(training.eval_windows)}});
   GateTrainer trainer(model, training, [&] { return windows.next(); });
   watch_groups(trainer, eval, options);
   const InterruptGuard guard;  // What is trained must be written too, whatever comes after the last step.
@@ -87,7 +98,7 @@ std::optional<nlohmann::json> fine_tune_under_gate(Session& session, const Route
     return std::nullopt;
   }
   const FocusAttention method(std::make_shared<const Router>(training.routing, result.routers));
-  weights.save(session, method, common, out / "model");
+  weights.save(session, method, common, out / "model", routers.gate_settings());
   nlohmann::json summary = {{"train", "two-phase"},  {"method", "soft-gate"},     {"model", (out / "model").string()},
                             {"steps", result.steps}, {"seconds", result.seconds}, {"loss", result.last_loss}};
   if (!training.eval_windows.empty()) {

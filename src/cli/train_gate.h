@@ -18,6 +18,9 @@ namespace focus {
 std::vector<TrainWindows::Window> read_eval_windows(const Session& session, const CommonOptions& common,
                                                     const EvalFlags& eval, int64_t context);
 
+/// A number for these windows; null for none: what is measured is part of what a checkpoint holds.
+nlohmann::json eval_identity(const std::vector<TrainWindows::Window>& windows);
+
 /// Has a run measure the trainer's groups, if these are watched: eval_loss and eval_dominance, eval_dominance_mean,
 /// eval_dead_groups and eval_stability of metrics.jsonl.
 void watch_groups(GateTrainer& trainer, const EvalFlags& eval, TrainingRunOptions& options);

@@ -16,31 +16,6 @@ namespace {
 
 constexpr int64_t kProbeDocuments = 16, kProbeTokens = 512;
 
-/// A number that changes with any bit of these tensors, to recognise a start by.
-std::string digest(const Adapter& adapter) {
-  uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
-  const auto add = [&](const at::Tensor& tensor) {
-    const at::Tensor plain = tensor.detach().to(at::kCPU).contiguous();
-    const auto* bytes = static_cast<const unsigned char*>(plain.const_data_ptr());
-    for (size_t i = 0; i < plain.nbytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3ULL;
-  };
-  if (adapter.router != nullptr) {
-    const Router& router = *adapter.router;
-    for (const auto& [layer, weights] : router.layers()) {
-      for (const auto& [name, shape] : LayerRouter::layout(router.config(), router.hidden_size(), router.head_sets())) {
-        add(weights.tensor(name));
-      }
-    }
-  }
-  if (adapter.scales != nullptr) {
-    for (const auto& [layer, scale] : *adapter.scales) {
-      add(scale.score_factor);
-      add(scale.output_gain);
-    }
-  }
-  return fmt::format("{:016x}", hash);
-}
-
 void add_eval(nlohmann::json& summary, const std::string& when, const std::optional<EvalFigures>& figures) {
   if (!figures) return;
   summary[when + "_eval_loss"] = figures->loss;
@@ -86,17 +61,19 @@ void LmSteTraining::resolve(const OptionTable& table, const TrainingFlags& flags
 }
 
 /// What must be the same for a checkpoint to be continued. (The data is checked by the windows' own state.)
-nlohmann::json LmSteTraining::identity(const Session& session, const Adapter& start) const {
+nlohmann::json LmSteTraining::identity(const Session& session, const Adapter& start,
+                                       const TrainingEvaluation& evaluation) const {
   nlohmann::json settings = {{"model", model_fingerprint(*session.model)},
                              {"objective", "lm-ste"},
-                             {"start", digest(start)},
+                             {"start", adapter_digest(start)},
                              {"trains_codebook", training_.lists},
                              {"trains_scales", training_.scales},
                              {"max_steps", training_.steps},
                              {"learning_rate", training_.learning_rate},
                              {"repeats", training_.repeats},
                              {"list_windows", training_.calibration_windows},
-                             {"patience", patience_}};
+                             {"patience", patience_},
+                             {"eval_data", evaluation.identity()}};
   if (start.router != nullptr) {
     const RoutingConfig& routing = start.router->config();
     settings.update(
@@ -119,9 +96,9 @@ std::optional<nlohmann::json> LmSteTraining::run(const Session& session, const A
   const int64_t context = flags.context_for(model, kWeightsContext);
   TrainWindows windows(text, context, static_cast<uint64_t>(common.seed), common.data.string());
   SteTrainer trainer(model, start.router, start.scales, training_, [&] { return windows.next(); });
-  TrainingRunOptions options = flags.run_options(common, out, context, identity(session, start));
+  if (evaluation.given()) evaluation.open(session, common, context);
+  TrainingRunOptions options = flags.run_options(common, out, context, identity(session, start, evaluation));
   if (evaluation.given()) {
-    evaluation.open(session, common, context);
     options.evaluate = [&] { return evaluation.loss_and_copy(model, trainer.method()); };
     options.eval_every = evaluation.every();
     options.evaluate_start = true;

@@ -36,7 +36,7 @@ class LmSteTraining {
   static std::string describe(const nlohmann::json& summary);
 
  private:
-  nlohmann::json identity(const Session& session, const Adapter& start) const;
+  nlohmann::json identity(const Session& session, const Adapter& start, const TrainingEvaluation& evaluation) const;
   nlohmann::json finish(const Session& session, const Adapter& start, const TokenSource& text,
                         const CommonOptions& common, const std::filesystem::path& out, const SteTrainer& trainer,
                         const TrainingRunResult& result, at::ScalarType dtype) const;

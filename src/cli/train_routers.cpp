@@ -126,12 +126,13 @@ std::optional<nlohmann::json> RouterTraining::run(const Session& session,
                                                   const std::shared_ptr<const TokenSource>& text,
                                                   const CommonOptions& common, const TrainingFlags& flags,
                                                   const std::filesystem::path& out) {
-  const int64_t context = flags.context_for(*session.model, has_objective("lm-gate") ? kGateContext : kCentroidContext);
-  training_.layers = choose_layers(session.model->config());
+  const nlohmann::json all = settings(*session.model, common, flags);
+  const int64_t context = context_of(*session.model, flags);
   TrainWindows windows(text, context, static_cast<uint64_t>(common.seed), common.data.string());
   if (gate()) gate_.eval_windows = read_eval_windows(session, common, eval_, context);
   const std::unique_ptr<Trainer> trainer = make_trainer(*session.model, [&] { return windows.next(); });
-  TrainingRunOptions options = flags.run_options(common, out, context, identity(*session.model));
+  TrainingRunOptions options = flags.run_options(common, out, context, all);
+  if (gate()) options.identity["eval_data"] = eval_identity(gate_.eval_windows);
   auto* gated = dynamic_cast<GateTrainer*>(trainer.get());
   if (gated != nullptr) watch_groups(*gated, eval_, options);
   const InterruptGuard guard;  // What is trained must be written too, whatever comes after the last step.
@@ -140,12 +141,31 @@ std::optional<nlohmann::json> RouterTraining::run(const Session& session,
     log_warning("interrupted at step {} of {}; go on with --resume", result.steps, training_.steps);
     return std::nullopt;
   }
-  nlohmann::json summary = finish(session, *text, common, out, result);
+  nlohmann::json summary = finish(session, *text, common, out, result, all);
   if (gated != nullptr && !gate_.eval_windows.empty()) {
     summary["groups"] = summarise_groups(*session.model, *gated, training_.distillation.routing, result.routers,
                                          gate_.eval_windows, out);
   }
   return summary;
+}
+
+nlohmann::json RouterTraining::settings(const CausalLM& model, const CommonOptions& common,
+                                        const TrainingFlags& flags) {
+  training_.layers = choose_layers(model.config());
+  return flags.run_options(common, {}, context_of(model, flags), identity(model)).identity;
+}
+
+void RouterTraining::require_same(const std::filesystem::path& adapter, const CausalLM& model,
+                                  const CommonOptions& common, const TrainingFlags& flags) {
+  const nlohmann::json before = load_adapter(adapter).training;
+  nlohmann::json saved = before.value("settings", nlohmann::json::object()), now = settings(model, common, flags);
+  saved["data"] = before.value("data", nlohmann::json());
+  now["data"] = common.data.filename().string();
+  require_same_settings(saved, now, adapter, "adapter");
+}
+
+int64_t RouterTraining::context_of(const CausalLM& model, const TrainingFlags& flags) const {
+  return flags.context_for(model, gate() ? kGateContext : kCentroidContext);
 }
 
 /// The layers of --layers, or all that have pairs to choose from.
@@ -228,7 +248,8 @@ nlohmann::json RouterTraining::identity(const CausalLM& model) const {
 }
 
 nlohmann::json RouterTraining::finish(const Session& session, const TokenSource& text, const CommonOptions& common,
-                                      const std::filesystem::path& out, const TrainingRunResult& result) const {
+                                      const std::filesystem::path& out, const TrainingRunResult& result,
+                                      const nlohmann::json& settings) const {
   const double dominance = *std::max_element(result.largest_shares.begin(), result.largest_shares.end());
   const auto router = std::make_shared<const Router>(training_.distillation.routing, result.routers);
   FocusAttention method(router);
@@ -245,7 +266,8 @@ nlohmann::json RouterTraining::finish(const Session& session, const TokenSource&
                       {"max_steps", training_.steps},
                       {"seconds", result.seconds},
                       {"seed", common.seed},
-                      {"data", common.data.filename().string()}};
+                      {"data", common.data.filename().string()},
+                      {"settings", settings}};
   if (gate()) adapter.training.update(balance_.identity());
   const at::ScalarType dtype = *parse_dtype(adapter_dtype_);
   const std::filesystem::path folder = out / "adapter";

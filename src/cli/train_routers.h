@@ -44,6 +44,14 @@ class RouterTraining {
   GateTrainingOptions gate_options() const;
   /// What must be the same for a checkpoint to be continued. (The data is checked by the windows' own state.)
   nlohmann::json identity(const CausalLM& model) const;
+  /// All of a run's settings, as its checkpoints and its adapter hold them.
+  nlohmann::json settings(const CausalLM& model, const CommonOptions& common, const TrainingFlags& flags);
+  /// Of lm-gate: how groups were kept even, which the soft gate needs to know again.
+  nlohmann::json gate_settings() const { return balance_.identity(); }
+  /// Throws Error unless the adapter was trained on the same data and with the same settings as a run would be now,
+  /// naming the first that differs.
+  void require_same(const std::filesystem::path& adapter, const CausalLM& model, const CommonOptions& common,
+                    const TrainingFlags& flags);
   /// Trains and writes `out`/adapter. Returns the summary; nothing when interrupted, with a checkpoint saved.
   std::optional<nlohmann::json> run(const Session& session, const std::shared_ptr<const TokenSource>& text,
                                     const CommonOptions& common, const TrainingFlags& flags,
@@ -53,10 +61,12 @@ class RouterTraining {
 
  private:
   bool has_objective(const char* name) const;
+  int64_t context_of(const CausalLM& model, const TrainingFlags& flags) const;
   std::vector<int64_t> choose_layers(const ModelConfig& config) const;
   std::unique_ptr<Trainer> make_trainer(const CausalLM& model, std::function<TrainWindows::Window()> next_window) const;
   nlohmann::json finish(const Session& session, const TokenSource& text, const CommonOptions& common,
-                        const std::filesystem::path& out, const TrainingRunResult& result) const;
+                        const std::filesystem::path& out, const TrainingRunResult& result,
+                        const nlohmann::json& settings) const;
 
   CentroidTrainingOptions training_;  // What both ways of training know is read from here.
   GateTrainingOptions gate_;

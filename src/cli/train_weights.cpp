@@ -71,6 +71,7 @@ void WeightTraining::resolve(const OptionTable& table, const TrainingFlags& flag
 }
 
 std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionSchedule& attention,
+                                                  const nlohmann::json& attention_settings,
                                                   const std::shared_ptr<const TokenSource>& text,
                                                   const CommonOptions& common, const TrainingFlags& flags,
                                                   const std::filesystem::path& out, TrainingEvaluation& evaluation,
@@ -79,6 +80,7 @@ std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionSch
   const int64_t context = flags.context_for(model, kWeightsContext);
   TrainingRunOptions options = flags.run_options(common, out, context, {});
   options.identity.update(identity(model, attention.current().name(), processes ? processes->size() : 1));
+  options.identity.update(attention_settings);
   options.processes = training_.processes = processes;
   TrainWindows windows(text, context, static_cast<uint64_t>(common.seed), common.data.string());
   if (evaluation.given()) {
@@ -120,7 +122,7 @@ std::optional<nlohmann::json> WeightTraining::run(Session& session, AttentionSch
 }
 
 void WeightTraining::save(const Session& session, const AttentionMethod& method, const CommonOptions& common,
-                          const std::filesystem::path& folder) const {
+                          const std::filesystem::path& folder, const nlohmann::json& further) const {
   if (what_ == "lora") {
     save_lora(folder, *session.model, lora_, lora_parameters_, common.model.filename().string());
     return;
@@ -139,6 +141,7 @@ void WeightTraining::save(const Session& session, const AttentionMethod& method,
   adapter.base_fingerprint = model_fingerprint(*session.model);
   adapter.module = session.model->attention_module();
   adapter.training = {{"train", what_}, {"max_steps", training_.steps}, {"seed", common.seed}};
+  adapter.training.update(further);
   save_adapter(folder / "focus", adapter, at::kFloat);
 }
 

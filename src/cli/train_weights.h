@@ -30,16 +30,18 @@ class WeightTraining {
   int64_t steps() const { return training_.steps; }
   /// The full learning rate, once resolved.
   double learning_rate() const { return training_.learning_rate; }
-  /// Trains under `attention` and writes `out`/model (lora: `out`/adapter), with evaluation the best to `out`/best as
-  /// well. `processes` train together (null: this one alone) and rank 0 writes. Returns the summary; nothing when
-  /// interrupted, with a checkpoint saved.
+  /// Trains under `attention`, whose settings are `attention_settings`, and writes `out`/model (lora: `out`/adapter),
+  /// with evaluation the best to `out`/best as well. `processes` train together (null: this one alone) and rank 0
+  /// writes. Returns the summary; nothing when interrupted, with a checkpoint saved.
   std::optional<nlohmann::json> run(Session& session, AttentionSchedule& attention,
+                                    const nlohmann::json& attention_settings,
                                     const std::shared_ptr<const TokenSource>& text, const CommonOptions& common,
                                     const TrainingFlags& flags, const std::filesystem::path& out,
                                     TrainingEvaluation& evaluation, Collective* processes);
-  /// Writes what was trained: a model folder (under Focus with an adapter for it) or low-rank updates.
+  /// Writes what was trained: a model folder (under Focus with an adapter for it) or low-rank updates. `further`: what
+  /// the adapter says of its training beside.
   void save(const Session& session, const AttentionMethod& method, const CommonOptions& common,
-            const std::filesystem::path& folder) const;
+            const std::filesystem::path& folder, const nlohmann::json& further = nlohmann::json::object()) const;
   static std::string describe(const nlohmann::json& summary);
 
  private:

@@ -3,8 +3,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <span>
 
 #include "base/error.h"
+#include "data/token_source.h"
 #include "eval/copy_task.h"
 #include "eval/perplexity.h"
 
@@ -18,6 +20,18 @@ void TrainingEvaluation::open(const Session& session, const CommonOptions& commo
   windows_ = eval_windows(documents_, context, context);
   require(!windows_.empty(), "{}: no document has 2 tokens or more", flags_.data->string());
   if (std::ssize(windows_) > flags_.windows) windows_.resize(static_cast<size_t>(flags_.windows));
+}
+
+nlohmann::json TrainingEvaluation::identity() const {
+  if (!given()) return nullptr;
+  uint64_t hash = kHashStart;
+  for (const EvalWindow& window : windows_) {
+    const Document& document = documents_[static_cast<size_t>(window.document)];
+    hash = hash_values(
+        std::span(document).subspan(static_cast<size_t>(window.begin), static_cast<size_t>(window.end - window.begin)),
+        hash);
+  }
+  return fmt::format("{} windows, {:016x}", windows_.size(), hash);
 }
 
 double TrainingEvaluation::loss(const CausalLM& model, AttentionMethod& method, Collective* processes) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,8 @@ class TrainingEvaluation {
 
   /// Reads the text; windows of `context` tokens. Throws Error.
   void open(const Session& session, const CommonOptions& common, int64_t context);
+  /// A number for what is measured, once opened; null: nothing is.
+  nlohmann::json identity() const;
   /// Nats a token over the windows. Of several processes each takes its share of them.
   double loss(const CausalLM& model, AttentionMethod& method, Collective* processes) const;
   /// The same in one process, and the loss on as many passages repeated after other text (copy_task.h; at most a

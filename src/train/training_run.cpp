@@ -21,18 +21,6 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Throws Error naming the first setting in which a checkpoint's run differs from this one.
-void check_identity(const nlohmann::json& saved, const nlohmann::json& now, const fs::path& folder) {
-  // As a checkpoint holds it: names of files may be no UTF-8.
-  const nlohmann::json written = parse_json(json_text(now), "settings");
-  for (const auto& [name, value] : written.items()) {
-    const nlohmann::json before = saved.contains(name) ? saved.at(name) : nlohmann::json();
-    require(before == value,
-            "{}: this checkpoint is of a run with {} = {}, but now it is {}; use another --out or the same settings",
-            folder.string(), name, json_text(before), json_text(value));
-  }
-}
-
 nlohmann::json metrics_line(const StepResult& step, int64_t tokens, double tokens_per_second) {
   nlohmann::json line = {{"step", step.step},
                          {"stage", step.stage},
@@ -109,6 +97,18 @@ void require_no_checkpoints(const fs::path& folder) {
        found->filename().string());
 }
 
+void require_same_settings(const nlohmann::json& saved, const nlohmann::json& now, const fs::path& where,
+                           const std::string& what) {
+  // As a file holds it: names of files may be no UTF-8.
+  const nlohmann::json written = parse_json(json_text(now), "settings");
+  for (const auto& [name, value] : written.items()) {
+    const nlohmann::json before = saved.contains(name) ? saved.at(name) : nlohmann::json();
+    require(before == value,
+            "{}: this {} is of a run with {} = {}, but now it is {}; use another --out or the same settings",
+            where.string(), what, name, json_text(before), json_text(value));
+  }
+}
+
 TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& options, TrainWindows& windows) {
   const auto start = std::chrono::steady_clock::now();
   Collective* const processes = options.processes;
@@ -120,7 +120,8 @@ TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& optio
     last_saved = latest_checkpoint(options.out);
     if (last_saved) {
       const Checkpoint checkpoint = load_checkpoint(*last_saved);
-      check_identity(checkpoint.state.value("identity", nlohmann::json::object()), options.identity, *last_saved);
+      require_same_settings(checkpoint.state.value("identity", nlohmann::json::object()), options.identity, *last_saved,
+                            "checkpoint");
       trainer.load_state(checkpoint.step, checkpoint.tensors);
       windows.restore(checkpoint.state.value("data", nlohmann::json::object()));
       log_info("resuming from {} (step {} of {})", last_saved->string(), checkpoint.step, trainer.total_steps());

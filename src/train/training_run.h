@@ -60,6 +60,11 @@ struct TrainingRunResult {
 /// Throws Error if `folder` holds checkpoints: a new run would mix with the one that they are of.
 void require_no_checkpoints(const std::filesystem::path& folder);
 
+/// Throws Error naming the first setting in `now` that `saved` has not with the same value. `where` is what holds the
+/// saved ones, a `what`.
+void require_same_settings(const nlohmann::json& saved, const nlohmann::json& now, const std::filesystem::path& where,
+                           const std::string& what);
+
 /// Trains until all steps are done or a signal comes (base/interrupt.h). metrics.jsonl holds one object a step
 /// (with `eval_loss`, `eval_copy_nll` and `eval_pairs_kept` where they were measured); on resuming it is cut back to
 /// the checkpoint's step. When a step fails (loss not finite, out of memory) the last checkpoint stays, and the Error

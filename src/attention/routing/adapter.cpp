@@ -217,6 +217,30 @@ void save_adapter(const std::filesystem::path& folder, const Adapter& adapter, a
   pending.publish();
 }
 
+std::string adapter_digest(const Adapter& adapter) {
+  uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
+  const auto add = [&](const at::Tensor& tensor) {
+    const at::Tensor plain = tensor.detach().to(at::kCPU).contiguous();
+    const auto* bytes = static_cast<const unsigned char*>(plain.const_data_ptr());
+    for (size_t i = 0; i < plain.nbytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3ULL;
+  };
+  if (adapter.router != nullptr) {
+    const Router& router = *adapter.router;
+    for (const auto& [layer, weights] : router.layers()) {
+      for (const auto& [name, shape] : LayerRouter::layout(router.config(), router.hidden_size(), router.head_sets())) {
+        add(weights.tensor(name));
+      }
+    }
+  }
+  if (adapter.scales != nullptr) {
+    for (const auto& [layer, scale] : *adapter.scales) {
+      add(scale.score_factor);
+      add(scale.output_gain);
+    }
+  }
+  return fmt::format("{:016x}", hash);
+}
+
 Adapter load_adapter(const std::filesystem::path& folder, const AdapterLoadOptions& options) {
   require(std::filesystem::is_directory(folder), "adapter {}: no such folder", folder.string());
   const std::filesystem::path config_file = folder / kConfigFile;

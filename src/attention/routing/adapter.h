@@ -32,6 +32,9 @@ struct Adapter {
 /// bfloat16 holds for all tensors but potentials, exponents and head scales, which are always float32. Throws Error.
 void save_adapter(const std::filesystem::path& folder, const Adapter& adapter, at::ScalarType dtype = at::kFloat);
 
+/// A number, 16 hexadecimal digits, that changes with any bit of the adapter's tensors: to recognise it by.
+std::string adapter_digest(const Adapter& adapter);
+
 struct AdapterLoadOptions {
   std::optional<std::string> base_fingerprint;  ///< Of the model at hand; absent: not compared.
   bool force = false;                           ///< Takes an adapter of another base.
