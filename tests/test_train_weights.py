@@ -268,7 +268,13 @@ def test_resuming_needs_the_same_attention(focus, long_text, tmp_path):
     window = [*train(long_text, STORIES, tmp_path / "window", 3, "--train", "lora", "--method", "window", "--save-every", 2), "--window", 16]
     assert focus(*window).returncode == 0
     assert "window = 16, but now it is 8" in refused_with(window, "--window", 8)
-    assert focus(*window, "--resume").returncode == 0
+    # Seconds of all calls count.
+    state = tmp_path / "window/checkpoint-2/trainer_state.json"
+    saved = json.loads(state.read_text())
+    assert 0 < saved["seconds"] < 500
+    state.write_text(json.dumps(saved | {"seconds": 1000}))
+    done = focus(*window, "--resume", "--json")
+    assert done.returncode == 0 and 1000 < json.loads(done.stdout.splitlines()[-1])["seconds"] < 1500, done.stderr
     for seed in (0, 1):
         made = focus(*train(long_text, STORIES, tmp_path / f"routers{seed}", 1, "--groups", 8, "--groups-per-token", 2, "--window", 16,
                             "--list-windows", 1, "--seed", seed))

@@ -116,6 +116,8 @@ TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& optio
   check_same_run(processes, options.identity, windows);
   const auto tokens = [&] { return windows.position() * windows.length(); };
   std::optional<fs::path> last_saved;
+  double seconds_before = 0;  // Of the calls that this one goes on from, up to their checkpoint.
+  const auto seconds = [&] { return seconds_before + seconds_since(start); };
   if (options.resume) {
     last_saved = latest_checkpoint(options.out);
     if (last_saved) {
@@ -124,6 +126,7 @@ TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& optio
                             "checkpoint");
       trainer.load_state(checkpoint.step, checkpoint.tensors);
       windows.restore(checkpoint.state.value("data", nlohmann::json::object()));
+      seconds_before = checkpoint.state.value("seconds", 0.0);
       log_info("resuming from {} (step {} of {})", last_saved->string(), checkpoint.step, trainer.total_steps());
     } else {
       log_info("no checkpoint in {}: starting from the beginning", options.out.string());
@@ -134,7 +137,8 @@ TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& optio
     if (!writes) return;
     Checkpoint checkpoint;
     checkpoint.step = trainer.step();
-    checkpoint.state = {{"identity", options.identity}, {"data", windows.state()}, {"tokens", tokens()}};
+    checkpoint.state = {
+        {"identity", options.identity}, {"data", windows.state()}, {"tokens", tokens()}, {"seconds", seconds()}};
     checkpoint.tensors = trainer.state();
     save_checkpoint(options.out, checkpoint, options.save_total_limit);
     last_saved = options.out / fmt::format("checkpoint-{}", trainer.step());
@@ -192,7 +196,7 @@ TrainingRunResult run_training(Trainer& trainer, const TrainingRunOptions& optio
     fail("step {}: {} (the checkpoint {} is kept)", trainer.step() + 1, e.what(), last_saved->string());
   }
   result.steps = trainer.step();
-  result.seconds = seconds_since(start);
+  result.seconds = seconds();
   result.routers = trainer.routers();
   return result;
 }

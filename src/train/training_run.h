@@ -47,7 +47,7 @@ struct TrainingRunOptions {
 struct TrainingRunResult {
   bool finished = false;  ///< False: interrupted, a checkpoint is saved. Steps may be fewer, by `patience`.
   int64_t steps = 0;
-  double seconds = 0;                     ///< Of this call.
+  double seconds = 0;                     ///< Of this call and, up to their checkpoint, of those it goes on from.
   double last_loss = 0;                   ///< Of the last step.
   std::optional<EvalFigures> last_eval;   ///< The last measurement,
   std::optional<EvalFigures> best_eval;   ///< that of the lowest score,
