@@ -91,6 +91,8 @@ def test_a_resumed_run_is_the_same_run(focus, chain, tmp_path, cut):
     assert resumed.returncode == 0, resumed.stderr
     assert (out / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
     assert without_time(out / "metrics.jsonl") == without_time(whole / "metrics.jsonl")
+    measured = focus(*CHAIN, "--eval-windows", 1, "--out", out, "--resume", "--quiet")
+    assert measured.returncode == 1 and "eval_data" in measured.stderr.splitlines()[-1], measured.stderr
     other = focus(*CHAIN, "--learning-rate", 0.1, "--out", out, "--resume", "--quiet")
     assert other.returncode == 1 and "learning_rate" in other.stderr, other.stderr
 

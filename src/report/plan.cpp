@@ -21,8 +21,8 @@ const std::set<std::string> kPathFlags = {"--model",      "--adapter",         "
                                           "--lora",       "--compare-adapter", "--config"};
 /// Commands with --out.
 const std::set<std::string> kWithOut = {"train", "eval", "inspect"};
-/// The command whose figures are times.
-constexpr const char* kTimed = "bench";
+/// The command whose figures are times, and the figure of others that is one.
+constexpr const char *kTimed = "bench", *kTime = "seconds";
 /// What a trained run leaves in its folder.
 const std::set<std::string> kOutputs = {"out", "adapter", "model"};
 constexpr int kDeepest = 20;
@@ -165,7 +165,9 @@ class Planner {
   std::string key_of(const PlannedRun& run) const {
     ContentHash hash;
     hash.add(settings_.version);
-    if (run.arguments.front() == kTimed) hash.add(settings_.machine);
+    const bool shows_time = std::any_of(recipe_.columns.begin(), recipe_.columns.end(),
+                                        [](const RecipeColumn& column) { return column.value == kTime; });
+    if (run.arguments.front() == kTimed || shows_time) hash.add(settings_.machine);
     std::string flag;
     for (const std::string& argument : one_word_each(run.arguments)) {
       const std::string outside = replace_all(argument, settings_.runs.string(), "");

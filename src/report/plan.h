@@ -22,7 +22,7 @@ struct PlanSettings {
   std::filesystem::path runs;      ///< Folder of all runs.
   std::vector<std::string> flags;  ///< Put behind every command, such as --threads 2.
   std::string version;             ///< Of the program: part of every key.
-  std::string machine;             ///< What times depend on beside the flags: part of the keys of `bench`.
+  std::string machine;  ///< What times depend on beside the flags: part of the keys of runs whose time is shown.
   /// Content of a file or folder as a short text; throws Error when it is not there.
   std::function<std::string(const std::filesystem::path&)> fingerprint;
 };

@@ -166,6 +166,11 @@ TEST_F(Planning, KeysOfTimesFollowTheMachine) {
   settings_.machine = "one";
   settings_.flags = {"--threads", "2"};
   EXPECT_NE(keys().first, before.first);
+  settings_.flags.clear();
+  text.replace(text.find("perplexity{suffix}"), 18, "seconds");
+  const auto shown = keys();
+  settings_.machine = "another";
+  EXPECT_NE(keys().second, shown.second);
 }
 
 TEST_F(Planning, GivenVariablesWinAndMayHoldBlanks) {
