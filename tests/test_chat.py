@@ -222,6 +222,11 @@ SNIPPETS = [
     "[{{ ' \u3000\u00a0x\u2003\x1f' | trim }}{{ 'äxä'.strip('ä') }}{{ '中a'.lstrip('丮') }}{{ 'a\u3000b\u00a0c'.split() }}]{{ x[0] }}{{ x[-1] }}{{ x[1:3] }}{{ x[:-1] }}{{ x[::-1] }}{{ messages[1:][0].role }}{{ messages[-1]['content'] }}{{ l[:2] }}{{ messages[0]['nothing'] }}",
     "{{ x.startswith('  ') }}{{ x.endswith('n ') }}{{ x.find('e') }}{{ x.split('e') }}{{ x.split() | length }}{{ x.lstrip() }}|{{ x.rstrip('n ') }}|{{ 'a,b,c'.split(',', 1) }}{{ ','.join(['a', 'b']) }}{{ x.upper().title() }}",
     "{{ x.count('e') }}{{ 'banana'.count('an') }}",
+    "{{ 'a-b-c' | replace('-', '+', 1) }}{{ 'aXbXc'.replace('X', 'y', 1) }}{{ 'aXb'.replace('X', 'y') }}{{ 'a b'.split(sep=' ') }}{{ 'q' | int(3) }}{{ 'q' | int(default=4) }}",
+    "{{ [missing, 'z', none] | map('default', 'x') | join }}{{ ['', 'z'] | map('default', 'x', boolean=true) | join('.') }}{{ ['a-b'] | map('replace', '-', '+') | list }}",
+    "{{ messages | join('|', attribute='role') }}{{ messages | map(attribute='nothing', default='d') | list }}{{ [{'a': {'b': [1, 2]}}] | map(attribute='a.b.1') | list }}{{ [{'a': {'b': 0}}] | selectattr('a.b') | list }}",
+    "{{ ' a b ' | trim(chars=' a') }}{{ l | tojson(indent=1) }}{{ 'ǆABC ßa' | capitalize }}{{ 'ǆA'.capitalize() }}{{ 'ßA' | capitalize }}",
+    "{% if x %}\r\n  a\r\n{% endif %}\r\nb\rc\r\n{{ 'e\r\nf' }}\r\n",
     "{{ d.get('k') }}{{ d.get('no') }}{{ d.get('no', 'z') }}{{ d.k }}{{ d['k'] }}{{ d.keys() | list }}{{ d.values() | list | length }}{{ 'k' in d }}{{ 'no' not in d }}{{ 'e' in x }}{{ 3 in l }}",
     "{{ x is defined }}{{ missing is not defined }}{{ none is none }}{{ x is string }}{{ d is mapping }}{{ l is iterable }}{{ l is sequence }}{{ n is number }}{{ x is not mapping }}{{ true is boolean }}{{ n is odd }}{{ l is string }}{{ missing is undefined }}{{ true is true }}{{ n is eq 7 }}{{ n is divisibleby 7 }}",
     "{{ 1 if x else 2 }}{{ 'y' if missing }}{{ missing or 'f' }}{{ x and n }}{{ not x }}{{ (n > 3 and n <= 7) or false }}{{ 1 < 2 }}{{ n != 7 }}{{ [1, 2] == [1, 2] }}{{ none == false }}",
@@ -257,7 +262,11 @@ REFUSED = {
     "{{ 1 < 2 < 3 }}": "chained comparisons", "{{ 2 ** 3 }}": "'**'", "{{ l | sort }}": "the filter 'sort'",
     "{{ d | dictsort }}": "the filter 'dictsort'", "{{ x | indent }}": "the filter 'indent'", "{{ n is gt 3 }}": "the test 'is gt'",
     "{{ x.swapcase() }}": "the method 'swapcase' of str", "{% for i in l %}{{ loop.cycle(1, 2) }}{% endfor %}": "'cycle'",
-    "{{ lipsum() }}": "'lipsum'", "{{ 'x' * 3 }}": "a number was expected, not str", "{{ '\\u00e9' }}": "the escape \\u",
+    "{{ x.startswith('a', 1) }}": "the method 'startswith' of str: 2 arguments, at most 1", "{{ x.find('a', 1) }}": "the method 'find' of str",
+    "{{ x | upper(1) }}": "the filter 'upper': 1 arguments", "{{ x | int(0, 16) }}": "the filter 'int'", "{{ x | replace('a') }}": "the filter 'replace': an argument is missing",
+    "{{ x | trim(what='a') }}": "the filter 'trim': the argument 'what' is not supported", "{{ l | map(attribute='a', other=1) }}": "the filter 'map': the argument 'other'",
+    "{{ x | tojson(ensure_ascii=true) }}": "ensure_ascii", "{{ n is odd(1) }}": "the test 'is odd'", "{{ d.get('a', default=1) }}": "the method 'get' of dict",
+    "{{ range(1, stop=2) }}": "the function 'range'", "{{ lipsum() }}": "'lipsum'", "{{ 'x' * 3 }}": "a number was expected, not str", "{{ '\\u00e9' }}": "the escape \\u",
 }
 
 

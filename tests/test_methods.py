@@ -158,6 +158,14 @@ def test_methods_that_leak_are_reported_on_demand_only(focus, method, flags):
     assert f"method {method} reads later tokens" in generated.stderr
 
 
+def test_a_window_over_the_whole_probe_hides_no_method_that_reads_later_tokens(focus):
+    command = ["eval", *SHORT, "--method", "routing-transformer", "--window", 512]
+    refused = focus(*command)
+    assert refused.returncode == 1 and "reads later tokens" in refused.stderr
+    (line,) = (json.loads(text) for text in focus(*command, "--allow-leak").stdout.splitlines())
+    assert line["leaks"] is True and line["leak_max_abs_diff"] <= line["leak_tolerance"]
+
+
 @pytest.mark.parametrize(("flags", "words"), [
     (["--method", "moba", "--dilation", 2], ["--dilation", "longformer", "not to moba"]),
     (["--block-size", 32], ["--block-size", "bigbird or moba or nsa-blocks"]),
@@ -165,6 +173,7 @@ def test_methods_that_leak_are_reported_on_demand_only(focus, method, flags):
     (["--method", "oracle", "--groups", 8], ["--groups", "oracle has no groups"]),
     (["--method", "nsa-blocks", "--block-size", 6], ["--block-size 6", "multiple of 4"]),
     (["--method", "oracle", "--top-mass", 1.5], ["--top-mass", "1.5"]),
+    (["--method", "oracle", "--top-mass", 0.5, "--top-keys", 7], ["--top-keys and --top-mass exclude each other"]),
     (["--method", "performer", "--window", 64], ["--window", "performer attends no window"]),
 ])
 def test_flags_of_another_method_are_refused(focus, flags, words):

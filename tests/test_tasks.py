@@ -127,8 +127,10 @@ def test_a_prefix_and_examples_make_prompts_long(focus):
 
 
 def test_long_items_lose_their_left_part(focus):
-    scores = scores_of(focus, "lambada", "--tasks-data", DATA, "--task-context", 64)["tasks"]["lambada"]
-    assert scores["truncated"] == 20 and scores["tokens_max"] == 65  # the last token is only predicted
+    scores = scores_of(focus, "lambada,needle", "--tasks-data", DATA, "--task-context", 64, "--prefix", BOOK, "--needle-length", 200,
+                       "--limit", 3)["tasks"]
+    assert scores["lambada"]["truncated"] == 3 and scores["lambada"]["tokens_max"] == 65  # the last token is only predicted
+    assert scores["needle"]["truncated"] == 0 and scores["needle"]["tokens_max"] > 150
 
 
 def test_every_method_runs_and_counts_its_pairs(focus):

@@ -84,6 +84,7 @@ void BaselineOptions::check(const OptionTable& table, const std::string& method)
                  method.empty() ? "" : ", not to " + method);
     }
   }
+  if (top_mass && table.changed("top-keys")) fail_usage("--top-keys and --top-mass exclude each other");
 }
 
 }  // namespace focus

@@ -1,17 +1,14 @@
 #include "chat/builtins.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 #include <ctime>
 #include <functional>
 #include <map>
-#include <numeric>
-#include <string_view>
-#include <utility>
 
 #include "base/error.h"
-#include "tokenizer/unicode.h"
+#include "base/python_text.h"
+#include "chat/items.h"
+#include "chat/text_methods.h"
 
 namespace focus::jinja {
 
@@ -19,128 +16,33 @@ namespace {
 
 constexpr int64_t kLongestRange = 100'000;
 
-/// The characters of a UTF-8 text.
-std::vector<std::string> characters(const std::string& text) {
-  std::vector<std::string> parts;
-  for (const char c : text) {
-    const bool continues = (static_cast<unsigned char>(c) & 0xC0) == 0x80;
-    if (!continues || parts.empty()) parts.emplace_back();
-    parts.back() += c;
+/// The parameters of a filter, test, method or function. One without a name is given by place only.
+struct Parameters {
+  std::vector<const char*> names = {};
+  size_t required = 0;
+  bool more = false;  ///< Any further ones, for a filter or test that this one calls.
+};
+
+/// Refuses arguments that would otherwise go unnoticed. `what` names who takes them, as in "the filter 'trim'".
+void check_arguments(const std::string& what, const Arguments& arguments, const Parameters& parameters) {
+  if (parameters.more) {
+    require(arguments.positional.size() >= parameters.required, "{}: an argument is missing", what);
+    return;
   }
-  return parts;
-}
-
-char32_t code_point_of(const std::string& character) {
-  size_t at = 0;
-  return next_code_point(character, at);
-}
-
-/// What Python's str.isspace says.
-bool is_space(const std::string& character) {
-  const char32_t c = code_point_of(character);
-  return is_whitespace(c) || (c >= 0x1C && c <= 0x1F);
-}
-
-std::string strip(const std::string& text, const Value& which, bool left, bool right) {
-  const std::vector<std::string> parts = characters(to_valid_utf8(text));
-  const std::vector<std::string> set =
-      which.is_string() ? characters(to_valid_utf8(which.as_string())) : std::vector<std::string>();
-  const auto goes = [&](const std::string& character) {
-    return which.is_string() ? std::find(set.begin(), set.end(), character) != set.end() : is_space(character);
-  };
-  auto begin = parts.begin();
-  auto end = parts.end();
-  if (left) begin = std::find_if_not(begin, end, goes);
-  if (right) end = std::find_if_not(std::reverse_iterator(end), std::reverse_iterator(begin), goes).base();
-  return std::accumulate(begin, end, std::string());
-}
-
-enum class Case { kUpper, kLower };
-
-/// A character in the other case. Of those that become several in upper case only the German sharp s is known.
-void append_case(std::string& out, const std::string& character, Case to) {
-  const char32_t c = code_point_of(character);
-  if (to == Case::kLower) {
-    append_lower_case(out, c);
-  } else if (c == 0xDF) {
-    out += "SS";
-  } else {
-    append_utf8(out, static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
+  const std::vector<const char*>& names = parameters.names;
+  require(arguments.positional.size() <= names.size(), "{}: {} arguments, at most {} are supported", what,
+          arguments.positional.size(), names.size());
+  for (const auto& [name, value] : arguments.named) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    require(found != names.end(), "{}: the argument '{}' is not supported", what, name);
+    require(found - names.begin() >= std::ssize(arguments.positional), "{}: the argument '{}' is given twice", what,
+            name);
   }
-}
-
-std::string mapped(const std::string& text, Case to) {
-  std::string result;
-  for (const std::string& character : characters(to_valid_utf8(text))) append_case(result, character, to);
-  return result;
-}
-
-/// Upper case wherever `starts` says so of the character before ("" at the beginning), else lower case.
-template <typename Starts>
-std::string with_capitals(const std::string& text, const Starts& starts) {
-  std::string result, before;
-  for (const std::string& character : characters(to_valid_utf8(text))) {
-    append_case(result, character, starts(before) ? Case::kUpper : Case::kLower);
-    before = character;
+  for (size_t i = arguments.positional.size(); i < parameters.required; ++i) {
+    const bool given = std::any_of(arguments.named.begin(), arguments.named.end(),
+                                   [&](const auto& named) { return named.first == names[i]; });
+    require(given, "{}: an argument is missing", what);
   }
-  return result;
-}
-
-std::string capitalised(const std::string& text) {
-  return with_capitals(text, [](const std::string& before) { return before.empty(); });
-}
-
-/// Python's str.title: a word begins after whatever has no case.
-std::string titled(const std::string& text) {
-  return with_capitals(text, [](const std::string& before) {
-    if (before.empty()) return true;
-    const auto c = static_cast<utf8proc_int32_t>(code_point_of(before));
-    return utf8proc_toupper(c) == c && utf8proc_tolower(c) == c;
-  });
-}
-
-/// Jinja's filter: a word begins after a space or one of - ( { [ <.
-std::string title_filter(const std::string& text) {
-  return with_capitals(text, [](const std::string& before) {
-    return before.empty() || is_space(before) || std::string_view("-({[<").find(before) != std::string_view::npos;
-  });
-}
-
-std::string replaced(const std::string& text, const std::string& from, const std::string& to) {
-  require(!from.empty(), "replace: the text to replace is empty");
-  std::string result;
-  size_t at = 0;
-  for (size_t found = text.find(from); found != std::string::npos; found = text.find(from, at)) {
-    result.append(text, at, found - at).append(to);
-    at = found + from.size();
-  }
-  return result.append(text, at);
-}
-
-List split(const std::string& text, const Value& separator, int64_t limit) {
-  List parts;
-  if (separator.is_undefined() || separator.is_none()) {
-    require(limit < 0, "split: a limit needs a separator");
-    std::string word;
-    for (const std::string& character : characters(to_valid_utf8(text))) {
-      if (!is_space(character)) {
-        word += character;
-      } else if (!word.empty()) {
-        parts.emplace_back(std::exchange(word, {}));
-      }
-    }
-    if (!word.empty()) parts.emplace_back(word);
-    return parts;
-  }
-  const std::string& mark = separator.as_string();
-  require(!mark.empty(), "split: the separator is empty");
-  size_t at = 0;
-  for (size_t found = text.find(mark); found != std::string::npos && limit != 0; found = text.find(mark, at), --limit) {
-    parts.emplace_back(text.substr(at, found - at));
-    at = found + mark.size();
-  }
-  parts.emplace_back(text.substr(at));
-  return parts;
 }
 
 bool any_of_texts(const Value& wanted, const std::function<bool(const std::string&)>& matches) {
@@ -161,18 +63,22 @@ Value pairs_of(const Value& value) {
   return pairs;
 }
 
-/// selectattr and rejectattr: items whose attribute passes a test, or is true without one.
+/// The arguments behind the first `count`.
+Arguments rest_of(const Arguments& arguments, size_t count) {
+  return {{arguments.positional.begin() + static_cast<ptrdiff_t>(count), arguments.positional.end()}, arguments.named};
+}
+
+/// select, reject, selectattr and rejectattr: items that (or whose attribute) pass a test, or are true without one.
 Value selected(const Value& value, const Arguments& arguments, bool wanted, bool by_attribute) {
   List kept;
   const size_t first = by_attribute ? 1 : 0;
+  const bool has_test = arguments.positional.size() > first;
+  require(has_test || arguments.named.empty(), "select: a test was expected before named arguments");
   for (const Value& item : items_of(value)) {
-    const Value tested = by_attribute ? item_of(item, arguments.get(0, "", {})) : item;
-    bool passes = tested.truthy();
-    if (arguments.positional.size() > first) {
-      const Arguments rest{
-          {arguments.positional.begin() + static_cast<ptrdiff_t>(first) + 1, arguments.positional.end()}, {}};
-      passes = apply_test(arguments.positional[first].as_string(), tested, rest);
-    }
+    const Value tested = by_attribute ? attribute_of(item, arguments.positional[0]) : item;
+    const bool passes = has_test
+                            ? apply_test(arguments.positional[first].as_string(), tested, rest_of(arguments, first + 1))
+                            : tested.truthy();
     if (passes == wanted) kept.push_back(item);
   }
   return kept;
@@ -180,37 +86,56 @@ Value selected(const Value& value, const Arguments& arguments, bool wanted, bool
 
 Value mapped_items(const Value& value, const Arguments& arguments) {
   List results;
-  const Value attribute = arguments.get(SIZE_MAX, "attribute", {});
-  for (const Value& item : items_of(value)) {
-    if (!attribute.is_undefined()) {
-      results.push_back(item_of(item, attribute));
-    } else {
-      require(!arguments.positional.empty(), "map: a filter or attribute= was expected");
-      results.push_back(apply_filter(arguments.positional[0].as_string(), item, {}));
+  if (arguments.positional.empty()) {
+    check_arguments("the filter 'map'", {{Value()}, arguments.named}, {{"", "attribute", "default"}, 2});
+    const Value attribute = arguments.get(0, "attribute", {}), fallback = arguments.get(1, "default", {});
+    for (const Value& item : items_of(value)) {
+      const Value found = attribute_of(item, attribute);
+      results.push_back(found.is_undefined() ? fallback : found);
     }
+    return results;
+  }
+  const Arguments rest = rest_of(arguments, 1);
+  for (const Value& item : items_of(value)) {
+    results.push_back(apply_filter(arguments.positional[0].as_string(), item, rest));
   }
   return results;
 }
 
 Value joined(const Value& value, const Arguments& arguments) {
-  const std::string separator = arguments.get(0, "d", "").as_string();
+  const std::string separator = arguments.get(0, "d", "").text();
+  const Value attribute = arguments.get(1, "attribute", {});
   std::string text;
   bool first = true;
   for (const Value& item : items_of(value)) {
     if (!first) text += separator;
     first = false;
-    text += item.text();
+    text += attribute.is_undefined() ? item.text() : attribute_of(item, attribute).text();
+    require(text.size() <= kLongestText, "join: a text longer than {}", kLongestText);
   }
   return text;
 }
 
-Value to_int(const Value& value) {
+/// A number of occurrences: all where none is given.
+int64_t count_of(const Value& value) {
+  return value.is_undefined() || value.is_none() ? -1 : value.as_int();
+}
+
+Value to_int(const Value& value, const Value& fallback) {
   if (value.is_number()) return static_cast<int64_t>(value.as_number());
   try {
     return int64_t{std::stoll(value.as_string())};
   } catch (const std::logic_error&) {
-    return int64_t{0};
+    return fallback;
   }
+}
+
+Value to_json(const Value& value, const Arguments& arguments) {
+  const Value indent = arguments.get(1, "indent", None{});
+  require(!arguments.get(0, "ensure_ascii", false).truthy(), "tojson: ensure_ascii is not supported");
+  constexpr int64_t kWidest = 100;
+  require(indent.is_none() || indent.as_int() <= kWidest, "tojson: an indent of more than {}", kWidest);
+  return value.to_json(indent.is_none() ? -1 : indent.as_int());
 }
 
 std::string current_time(const std::string& format) {
@@ -222,46 +147,150 @@ std::string current_time(const std::string& format) {
   return text;
 }
 
-using Filter = Value (*)(const Value&, const Arguments&);
+struct Filter {
+  Parameters parameters;
+  Value (*apply)(const Value&, const Arguments&);
+};
 
 const std::map<std::string, Filter>& filters() {
+  using A = Arguments;
+  using V = Value;
   static const std::map<std::string, Filter> known = {
-      {"capitalize", [](const Value& v, const Arguments&) -> Value { return capitalised(v.text()); }},
-      {"count", [](const Value& v, const Arguments&) -> Value { return length_of(v); }},
+      {"capitalize", {{}, [](const V& v, const A&) -> V { return capitalize(v.text()); }}},
+      {"count", {{}, [](const V& v, const A&) -> V { return length_of(v); }}},
       {"default",
-       [](const Value& v, const Arguments& a) -> Value {
-         const bool falsy_too = a.get(1, "boolean", false).truthy();
-         return v.is_undefined() || (falsy_too && !v.truthy()) ? a.get(0, "default_value", "") : v;
-       }},
-      {"first", [](const Value& v, const Arguments&) -> Value { return item_of(v, int64_t{0}); }},
-      {"int", [](const Value& v, const Arguments&) -> Value { return to_int(v); }},
-      {"items", [](const Value& v, const Arguments&) -> Value { return pairs_of(v); }},
-      {"join", joined},
-      {"last", [](const Value& v, const Arguments&) -> Value { return item_of(v, int64_t{-1}); }},
-      {"length", [](const Value& v, const Arguments&) -> Value { return length_of(v); }},
-      {"list", [](const Value& v, const Arguments&) -> Value { return items_of(v); }},
-      {"lower", [](const Value& v, const Arguments&) -> Value { return mapped(v.text(), Case::kLower); }},
-      {"map", mapped_items},
-      {"reject", [](const Value& v, const Arguments& a) { return selected(v, a, false, false); }},
-      {"rejectattr", [](const Value& v, const Arguments& a) { return selected(v, a, false, true); }},
+       {{{"default_value", "boolean"}},
+        [](const V& v, const A& a) -> V {
+          const bool falsy_too = a.get(1, "boolean", false).truthy();
+          return v.is_undefined() || (falsy_too && !v.truthy()) ? a.get(0, "default_value", "") : v;
+        }}},
+      {"first", {{}, [](const V& v, const A&) -> V { return item_of(v, int64_t{0}); }}},
+      {"int", {{{"default"}}, [](const V& v, const A& a) -> V { return to_int(v, a.get(0, "default", int64_t{0})); }}},
+      {"items", {{}, [](const V& v, const A&) -> V { return pairs_of(v); }}},
+      {"join", {{{"d", "attribute"}}, joined}},
+      {"last", {{}, [](const V& v, const A&) -> V { return item_of(v, int64_t{-1}); }}},
+      {"length", {{}, [](const V& v, const A&) -> V { return length_of(v); }}},
+      {"list", {{}, [](const V& v, const A&) -> V { return items_of(v); }}},
+      {"lower", {{}, [](const V& v, const A&) -> V { return lower_case(v.text()); }}},
+      {"map", {{.more = true}, mapped_items}},
+      {"reject", {{.more = true}, [](const V& v, const A& a) { return selected(v, a, false, false); }}},
+      {"rejectattr",
+       {{.required = 1, .more = true}, [](const V& v, const A& a) { return selected(v, a, false, true); }}},
       {"replace",
-       [](const Value& v, const Arguments& a) -> Value {
-         return replaced(v.text(), a.get(0, "old", "").as_string(), a.get(1, "new", "").as_string());
-       }},
-      {"reverse", [](const Value& v, const Arguments&) { return slice_of(v, {}, {}, int64_t{-1}); }},
-      {"safe", [](const Value& v, const Arguments&) { return v; }},
-      {"select", [](const Value& v, const Arguments& a) { return selected(v, a, true, false); }},
-      {"selectattr", [](const Value& v, const Arguments& a) { return selected(v, a, true, true); }},
-      {"string", [](const Value& v, const Arguments&) -> Value { return v.text(); }},
-      {"title", [](const Value& v, const Arguments&) -> Value { return title_filter(v.text()); }},
-      {"tojson",
-       [](const Value& v, const Arguments& a) -> Value {
-         const Value indent = a.get(SIZE_MAX, "indent", a.get(0, "", None{}));
-         return v.to_json(indent.is_none() ? -1 : indent.as_int());
-       }},
+       {{{"old", "new", "count"}, 2},
+        [](const V& v, const A& a) -> V {
+          return replaced(v.text(), a.get(0, "old", {}).as_string(), a.get(1, "new", {}).as_string(),
+                          count_of(a.get(2, "count", {})));
+        }}},
+      {"reverse", {{}, [](const V& v, const A&) { return slice_of(v, {}, {}, int64_t{-1}); }}},
+      {"safe", {{}, [](const V& v, const A&) { return v; }}},
+      {"select", {{.more = true}, [](const V& v, const A& a) { return selected(v, a, true, false); }}},
+      {"selectattr",
+       {{.required = 1, .more = true}, [](const V& v, const A& a) { return selected(v, a, true, true); }}},
+      {"string", {{}, [](const V& v, const A&) -> V { return v.text(); }}},
+      {"title", {{}, [](const V& v, const A&) -> V { return title_filter(v.text()); }}},
+      {"tojson", {{{"ensure_ascii", "indent"}}, to_json}},
       {"trim",
-       [](const Value& v, const Arguments& a) -> Value { return strip(v.text(), a.get(0, "chars", {}), true, true); }},
-      {"upper", [](const Value& v, const Arguments&) -> Value { return mapped(v.text(), Case::kUpper); }},
+       {{{"chars"}}, [](const V& v, const A& a) -> V { return strip(v.text(), a.get(0, "chars", {}), true, true); }}},
+      {"upper", {{}, [](const V& v, const A&) -> V { return upper_case(v.text()); }}},
+  };
+  return known;
+}
+
+struct TextMethod {
+  Parameters parameters;
+  Value (*call)(const std::string&, const Arguments&);
+};
+
+Value found_at(const std::string& text, const Arguments& arguments) {
+  const size_t at = text.find(arguments.positional[0].as_string());
+  return at == std::string::npos ? int64_t{-1} : length_of(text.substr(0, at));
+}
+
+Value occurrences(const std::string& text, const Arguments& arguments) {
+  const std::string& part = arguments.positional[0].as_string();
+  require(!part.empty(), "count: the text to count is empty");
+  int64_t count = 0;
+  for (size_t i = text.find(part); i != std::string::npos; i = text.find(part, i + part.size())) ++count;
+  return count;
+}
+
+const std::map<std::string, TextMethod>& text_methods() {
+  using A = Arguments;
+  using S = std::string;
+  static const std::map<std::string, TextMethod> known = {
+      {"capitalize", {{}, [](const S& s, const A&) -> Value { return capitalize(s); }}},
+      {"count", {{{""}, 1}, occurrences}},
+      {"endswith",
+       {{{""}, 1},
+        [](const S& s, const A& a) -> Value {
+          return any_of_texts(a.positional[0], [&](const S& end) { return s.ends_with(end); });
+        }}},
+      {"find", {{{""}, 1}, found_at}},
+      {"join",
+       {{{""}, 1},
+        [](const S& s, const A& a) -> Value {
+          return joined(a.positional[0], {{Value(s)}, {}});
+        }}},
+      {"lower", {{}, [](const S& s, const A&) -> Value { return lower_case(s); }}},
+      {"lstrip", {{{""}}, [](const S& s, const A& a) -> Value { return strip(s, a.get(0, "", {}), true, false); }}},
+      {"replace",
+       {{{"", "", "count"}, 2},
+        [](const S& s, const A& a) -> Value {
+          return replaced(s, a.positional[0].as_string(), a.positional[1].as_string(), count_of(a.get(2, "count", {})));
+        }}},
+      {"rstrip", {{{""}}, [](const S& s, const A& a) -> Value { return strip(s, a.get(0, "", {}), false, true); }}},
+      {"split",
+       {{{"sep", "maxsplit"}},
+        [](const S& s, const A& a) -> Value {
+          return split(s, a.get(0, "sep", {}), a.get(1, "maxsplit", int64_t{-1}).as_int());
+        }}},
+      {"startswith",
+       {{{""}, 1},
+        [](const S& s, const A& a) -> Value {
+          return any_of_texts(a.positional[0], [&](const S& begin) { return s.starts_with(begin); });
+        }}},
+      {"strip", {{{""}}, [](const S& s, const A& a) -> Value { return strip(s, a.get(0, "", {}), true, true); }}},
+      {"title", {{}, [](const S& s, const A&) -> Value { return title_method(s); }}},
+      {"upper", {{}, [](const S& s, const A&) -> Value { return upper_case(s); }}},
+  };
+  return known;
+}
+
+struct Test {
+  Parameters parameters;
+  bool (*holds)(const Value&, const Value& other);
+};
+
+bool divides(const Value& value, const Value& other) {
+  require(other.as_int() != 0, "divisibleby: division by 0");
+  return other.as_int() == -1 || value.as_int() % other.as_int() == 0;
+}
+
+const std::map<std::string, Test>& tests() {
+  using V = Value;
+  const auto iterable = [](const V& v, const V&) { return v.is_list() || v.is_dict() || v.is_string(); };
+  const auto equal = [](const V& v, const V& other) { return v == other; };
+  static const std::map<std::string, Test> known = {
+      {"boolean", {{}, [](const V& v, const V&) { return v.is_bool(); }}},
+      {"defined", {{}, [](const V& v, const V&) { return !v.is_undefined(); }}},
+      {"divisibleby", {{{""}, 1}, divides}},
+      {"eq", {{{""}, 1}, equal}},
+      {"equalto", {{{""}, 1}, equal}},
+      {"even", {{}, [](const V& v, const V&) { return v.as_int() % 2 == 0; }}},
+      {"false", {{}, [](const V& v, const V&) { return v.is_bool() && !v.truthy(); }}},
+      {"in", {{{""}, 1}, [](const V& v, const V& other) { return contains(other, v); }}},
+      {"integer", {{}, [](const V& v, const V&) { return v.is_int(); }}},
+      {"iterable", {{}, iterable}},
+      {"mapping", {{}, [](const V& v, const V&) { return v.is_dict(); }}},
+      {"ne", {{{""}, 1}, [](const V& v, const V& other) { return !(v == other); }}},
+      {"none", {{}, [](const V& v, const V&) { return v.is_none(); }}},
+      {"number", {{}, [](const V& v, const V&) { return v.is_number(); }}},
+      {"odd", {{}, [](const V& v, const V&) { return v.as_int() % 2 != 0; }}},
+      {"sequence", {{}, iterable}},
+      {"string", {{}, [](const V& v, const V&) { return v.is_string(); }}},
+      {"true", {{}, [](const V& v, const V&) { return v.is_bool() && v.truthy(); }}},
+      {"undefined", {{}, [](const V& v, const V&) { return v.is_undefined(); }}},
   };
   return known;
 }
@@ -286,71 +315,41 @@ Value Arguments::get(size_t index, const std::string& name, Value fallback) cons
 Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments) {
   const auto found = filters().find(name == "d" ? "default" : name);
   require(found != filters().end(), "the filter '{}' is not supported (known: {})", name, names_of(filters()));
-  return found->second(value, arguments);
+  check_arguments(fmt::format("the filter '{}'", name), arguments, found->second.parameters);
+  return found->second.apply(value, arguments);
 }
 
 bool apply_test(const std::string& name, const Value& value, const Arguments& arguments) {
-  if (name == "defined") return !value.is_undefined();
-  if (name == "undefined") return value.is_undefined();
-  if (name == "none") return value.is_none();
-  if (name == "string") return value.is_string();
-  if (name == "mapping") return value.is_dict();
-  if (name == "iterable" || name == "sequence") return value.is_list() || value.is_dict() || value.is_string();
-  if (name == "number") return value.is_number();
-  if (name == "integer") return value.is_int();
-  if (name == "boolean") return value.is_bool();
-  if (name == "true") return value.is_bool() && value.truthy();
-  if (name == "false") return value.is_bool() && !value.truthy();
-  if (name == "odd") return value.as_int() % 2 != 0;
-  if (name == "even") return value.as_int() % 2 == 0;
-  const Value other = arguments.get(0, "", {});
-  if (name == "equalto" || name == "eq") return value == other;
-  if (name == "ne") return !(value == other);
-  if (name == "in") return contains(other, value);
-  if (name == "divisibleby") {
-    require(other.as_int() != 0, "divisibleby: division by 0");
-    return value.as_int() % other.as_int() == 0;
-  }
-  fail("the test 'is {}' is not supported", name);
+  const auto found = tests().find(name);
+  require(found != tests().end(), "the test 'is {}' is not supported", name);
+  check_arguments(fmt::format("the test 'is {}'", name), arguments, found->second.parameters);
+  return found->second.holds(value, arguments.get(0, "", {}));
 }
 
 Value call_method(const Value& value, const std::string& name, const Arguments& arguments) {
-  const Value first = arguments.get(0, "", {});
+  const auto takes = [&](const Parameters& parameters) {
+    check_arguments(fmt::format("the method '{}' of {}", name, value.type_name()), arguments, parameters);
+  };
   if (value.is_string()) {
-    const std::string& text = value.as_string();
-    if (name == "strip") return strip(text, first, true, true);
-    if (name == "lstrip") return strip(text, first, true, false);
-    if (name == "rstrip") return strip(text, first, false, true);
-    if (name == "upper") return mapped(text, Case::kUpper);
-    if (name == "lower") return mapped(text, Case::kLower);
-    if (name == "capitalize") return capitalised(text);
-    if (name == "title") return titled(text);
-    if (name == "split") return split(text, first, arguments.get(1, "maxsplit", int64_t{-1}).as_int());
-    if (name == "replace") return replaced(text, first.as_string(), arguments.get(1, "", "").as_string());
-    if (name == "startswith") return any_of_texts(first, [&](const std::string& t) { return text.starts_with(t); });
-    if (name == "endswith") return any_of_texts(first, [&](const std::string& t) { return text.ends_with(t); });
-    if (name == "join") return joined(first, {{value}, {}});
-    if (name == "find" || name == "count") {
-      size_t count = 0;
-      const std::string& part = first.as_string();
-      const size_t at = text.find(part);
-      if (name == "find") return at == std::string::npos ? int64_t{-1} : length_of(text.substr(0, at));
-      require(!part.empty(), "count: the text to count is empty");
-      for (size_t i = at; i != std::string::npos; i = text.find(part, i + part.size())) ++count;
-      return static_cast<int64_t>(count);
+    const auto found = text_methods().find(name);
+    if (found != text_methods().end()) {
+      takes(found->second.parameters);
+      return found->second.call(value.as_string(), arguments);
     }
   }
   if (value.is_dict()) {
-    if (name == "items") return pairs_of(value);
-    if (name == "keys") return items_of(value);
-    if (name == "values") {
+    if (name == "get") {
+      takes({{"", ""}, 1});
+      const Value* found = value.as_dict().find(arguments.positional[0].as_string());
+      return found != nullptr ? *found : arguments.get(1, "", None{});
+    }
+    if (name == "items" || name == "keys" || name == "values") {
+      takes({});
+      if (name == "items") return pairs_of(value);
+      if (name == "keys") return items_of(value);
       List values;
       for (const auto& [key, item] : value.as_dict().items()) values.push_back(item);
       return values;
-    }
-    if (name == "get") {
-      const Value* found = value.as_dict().find(first.as_string());
-      return found != nullptr ? *found : arguments.get(1, "default", None{});
     }
   }
   fail("the method '{}' of {} is not supported", name, value.type_name());
@@ -362,9 +361,16 @@ bool is_function(const std::string& name) {
 }
 
 Value call_function(const std::string& name, const Arguments& arguments) {
+  const auto takes = [&](const Parameters& parameters) {
+    check_arguments(fmt::format("the function '{}'", name), arguments, parameters);
+  };
+  if (name == "raise_exception") takes({{"message"}, 1});
+  if (name == "strftime_now") takes({{"format"}, 1});
+  if (name == "range") takes({{"", "", ""}, 1});
   if (name == "raise_exception") fail("the template refuses: {}", arguments.get(0, "message", "").text());
   if (name == "strftime_now") return current_time(arguments.get(0, "format", "").as_string());
   if (name == "namespace" || name == "dict") {
+    require(arguments.positional.empty(), "the function '{}': only named arguments are supported", name);
     Dict dict;
     for (const auto& [key, value] : arguments.named) dict.set(key, value);
     return dict;
@@ -381,56 +387,6 @@ Value call_function(const std::string& name, const Arguments& arguments) {
     require(std::ssize(numbers) <= kLongestRange, "range: more than {} numbers", kLongestRange);
   }
   return numbers;
-}
-
-Value item_of(const Value& container, const Value& key) {
-  if (container.is_dict()) {
-    const Value* found = key.is_string() ? container.as_dict().find(key.as_string()) : nullptr;
-    return found != nullptr ? *found : Value();
-  }
-  require(!container.is_undefined(), "'{}' of something undefined was asked for", key.text());
-  if (!key.is_int() || !(container.is_list() || container.is_string())) return {};
-  const List list = container.is_list() ? container.as_list() : items_of(container);
-  const int64_t at = key.as_int() < 0 ? key.as_int() + std::ssize(list) : key.as_int();
-  return at >= 0 && at < std::ssize(list) ? list[static_cast<size_t>(at)] : Value();
-}
-
-Value slice_of(const Value& container, const Value& first, const Value& last, const Value& step) {
-  const List list = container.is_string() ? items_of(container) : container.as_list();
-  const int64_t size = std::ssize(list);
-  const auto absent = [](const Value& v) { return v.is_undefined() || v.is_none(); };
-  const int64_t by = absent(step) ? 1 : step.as_int();
-  require(by != 0, "a slice's step is 0");
-  const auto bound = [&](const Value& v, int64_t fallback) {
-    if (absent(v)) return fallback;
-    const int64_t at = v.as_int() < 0 ? v.as_int() + size : v.as_int();
-    return std::clamp<int64_t>(at, by > 0 ? 0 : -1, by > 0 ? size : size - 1);
-  };
-  List part;
-  const int64_t end = bound(last, by > 0 ? size : -1);
-  for (int64_t i = bound(first, by > 0 ? 0 : size - 1); by > 0 ? i < end : i > end; i += by) {
-    part.push_back(list[static_cast<size_t>(i)]);
-  }
-  return container.is_string() ? joined(part, {}) : Value(part);
-}
-
-bool contains(const Value& container, const Value& value) {
-  if (container.is_string()) return container.as_string().find(value.as_string()) != std::string::npos;
-  if (container.is_dict()) return value.is_string() && container.as_dict().find(value.as_string()) != nullptr;
-  const List& list = container.as_list();
-  return std::find(list.begin(), list.end(), value) != list.end();
-}
-
-List items_of(const Value& value) {
-  if (value.is_list()) return value.as_list();
-  List items;
-  if (value.is_dict()) {
-    for (const auto& [name, item] : value.as_dict().items()) items.emplace_back(name);
-  } else {
-    require(value.is_string(), "{} cannot be looped over", value.type_name());
-    for (std::string& character : characters(value.as_string())) items.emplace_back(std::move(character));
-  }
-  return items;
 }
 
 }  // namespace focus::jinja

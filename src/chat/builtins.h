@@ -26,13 +26,4 @@ Value call_function(const std::string& name, const Arguments& arguments);
 /// Whether call_function knows this name.
 bool is_function(const std::string& name);
 
-/// Python's `container[key]` for ints (negative ones count from the end) and texts; undefined where there is none.
-Value item_of(const Value& container, const Value& key);
-/// Python's `container[first:last:step]`; undefined parts take their defaults.
-Value slice_of(const Value& container, const Value& first, const Value& last, const Value& step);
-/// Python's `value in container`.
-bool contains(const Value& container, const Value& value);
-/// What a loop goes over: a list's items, a dict's keys, a text's characters. Throws Error for others.
-List items_of(const Value& value);
-
 }  // namespace focus::jinja

@@ -70,6 +70,35 @@ TEST(ChatTemplate, HostileTemplatesEndInAnError) {
   std::string doubling = "{% set x = 'aaaaaaaaaaaaaaaa' %}";
   for (int i = 0; i < 40; ++i) doubling += "{% set x = x + x %}";
   EXPECT_NE(refusal(doubling).find("longer than"), std::string::npos);
+  const std::string loop = "{% for i in range(90000) %}";
+  EXPECT_NE(refusal(loop + loop + "{% endfor %}{% endfor %}").find("too many steps"), std::string::npos);
+  std::string growing = "{% set x = 'aaaaaaaaaaaaaaaa' %}";
+  for (int i = 0; i < 10; ++i) growing += "{% set x = x.replace('a', x) %}";
+  EXPECT_NE(refusal(growing).find("longer than"), std::string::npos);
+}
+
+TEST(ChatTemplate, HostileValuesEndInAnError) {
+  const std::string itself = "{% set ns = namespace() %}{% set ns.x = ns %}";
+  EXPECT_NE(refusal(itself + "\n{{ ns }}").find("line 2: lists and dicts are nested deeper"), std::string::npos);
+  EXPECT_NE(refusal(itself + "{{ ns | tojson }}").find("nested deeper"), std::string::npos);
+  EXPECT_EQ(rendered(itself + "{{ ns == ns }}"), "True");
+  EXPECT_NE(refusal(itself + "{% set other = namespace() %}{% set other.x = other %}{{ ns == other }}").find("deeper"),
+            std::string::npos);
+  // Two values of 2^60 items that share their halves.
+  std::string halves = "{% set x = [1, 2] %}{% set y = [1, 2] %}";
+  for (int i = 0; i < 60; ++i) halves += "{% set x = [x, x] %}{% set y = [y, y] %}";
+  EXPECT_NE(refusal(halves + "{{ x }}").find("longer than"), std::string::npos);
+  EXPECT_NE(refusal(halves + "{{ x | tojson }}").find("longer than"), std::string::npos);
+  EXPECT_NE(refusal(halves + "{{ x == y }}").find("values to compare"), std::string::npos);
+  // What is nested this deep must also be freed.
+  EXPECT_EQ(
+      rendered("{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [{'a': ns.x}] %}{% endfor %}k"),
+      "k");
+}
+
+TEST(ChatTemplate, LineEndsOfOtherSystemsAreLineBreaks) {
+  EXPECT_EQ(rendered("a\r\n  {% if true %}\r\nb\r\n  {% endif %}\r\n{{ 'c\r\nd' }}\r\n"), "a\nb\nc\nd");
+  EXPECT_EQ(rendered("a\rb{# n #}\rc\r"), "a\nbc");
 }
 
 TEST(ChatTemplate, ReadsBothFormsOfFolder) {

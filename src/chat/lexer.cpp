@@ -19,10 +19,13 @@ bool is_name_character(char c) {
 
 class Lexer {
  public:
-  explicit Lexer(const std::string& source) : source_(source) {
+  explicit Lexer(const std::string& source) {
+    for (size_t i = 0; i < source.size(); ++i) {
+      if (source[i] == '\r' && i + 1 < source.size() && source[i + 1] == '\n') continue;
+      source_ += source[i] == '\r' ? '\n' : source[i];
+    }
     // A template's last line break is dropped.
     if (source_.ends_with("\n")) source_.pop_back();
-    if (source_.ends_with("\r")) source_.pop_back();
   }
 
   std::vector<Token> run() {
@@ -90,8 +93,6 @@ class Lexer {
       advance(next - at_);
     } else if (block && follows("\n")) {
       advance(1);
-    } else if (block && follows("\r\n")) {
-      advance(2);
     }
   }
 

@@ -26,7 +26,8 @@ struct Token {
   int64_t line = 1;
 };
 
-/// Splits a template as Jinja does with trim_blocks and lstrip_blocks, as transformers sets them. Throws Error naming
+/// Splits a template as Jinja does with trim_blocks and lstrip_blocks, as transformers sets them; line ends of other
+/// systems become \n, inside strings too. Throws Error naming
 /// the line and what is not closed or not known.
 std::vector<Token> tokenize(const std::string& source);
 

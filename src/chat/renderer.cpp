@@ -1,9 +1,11 @@
 #include "chat/renderer.h"
 
 #include <cmath>
+#include <type_traits>
 
 #include "base/error.h"
 #include "chat/builtins.h"
+#include "chat/items.h"
 
 namespace focus::jinja {
 
@@ -13,7 +15,6 @@ using Kind = Expression::Kind;
 
 // A bound on what a hostile template may do.
 constexpr int64_t kMostSteps = 10'000'000;
-constexpr size_t kLongestOutput = size_t{1} << 26;
 
 enum class Flow { kOn, kBreak, kContinue };
 
@@ -42,7 +43,7 @@ class Renderer {
         print(statement.text);
         return Flow::kOn;
       case Statement::Kind::kOutput:
-        print(evaluate(*statement.expression).text());
+        print(located(statement.line, [&] { return evaluate(*statement.expression).text(); }));
         return Flow::kOn;
       case Statement::Kind::kSet:
         assign(statement);
@@ -63,7 +64,7 @@ class Renderer {
   }
 
   void print(const std::string& text) {
-    require(out_.size() + text.size() <= kLongestOutput, "the template prints more than {} bytes", kLongestOutput);
+    require(out_.size() + text.size() <= kLongestText, "the template prints more than {} bytes", kLongestText);
     out_ += text;
   }
 
@@ -106,6 +107,7 @@ class Renderer {
     if (statement.condition != nullptr) {
       List kept;
       for (const Value& item : items) {
+        count(statement.line);
         scopes_.emplace_back();
         bind(statement, item);
         if (evaluate(*statement.condition).truthy()) kept.push_back(item);
@@ -116,6 +118,7 @@ class Renderer {
     if (items.empty() && statement.branches.size() > 1) return execute(statement.branches[1].body);
     const int64_t length = std::ssize(items);
     for (int64_t i = 0; i < length; ++i) {
+      count(statement.line);
       Dict state;
       state.set("index", i + 1);
       state.set("index0", i);
@@ -166,22 +169,22 @@ class Renderer {
         return dict;
       }
       case Kind::kAttribute:
-        return located(e, [&] { return item_of(operand(0), e.name); });
+        return located(e.line, [&] { return item_of(operand(0), e.name); });
       case Kind::kItem:
-        return located(e, [&] { return item_of(operand(0), operand(1)); });
+        return located(e.line, [&] { return item_of(operand(0), operand(1)); });
       case Kind::kSlice:
-        return located(e, [&] { return slice_of(operand(0), optional(1), optional(2), optional(3)); });
+        return located(e.line, [&] { return slice_of(operand(0), optional(1), optional(2), optional(3)); });
       case Kind::kCall:
-        return located(e, [&] { return bounded(call(e)); });
+        return located(e.line, [&] { return bounded(call(e)); });
       case Kind::kFilter:
-        return located(e, [&] { return bounded(apply_filter(e.name, operand(0), arguments(e))); });
+        return located(e.line, [&] { return bounded(apply_filter(e.name, operand(0), arguments(e))); });
       case Kind::kTest:
-        return located(e, [&] { return Value(apply_test(e.name, operand(0), arguments(e))); });
+        return located(e.line, [&] { return Value(apply_test(e.name, operand(0), arguments(e))); });
       case Kind::kTernary:
         return operand(1).truthy() ? operand(0) : optional(2);
       case Kind::kUnary:
         if (e.name == "not") return !operand(0).truthy();
-        return located(e, [&] { return negated(operand(0), e.name == "-"); });
+        return located(e.line, [&] { return negated(operand(0), e.name == "-"); });
       case Kind::kBinary:
         break;
     }
@@ -189,24 +192,24 @@ class Renderer {
       const Value left = operand(0);
       return left.truthy() == (e.name == "or") ? left : operand(1);
     }
-    return located(e, [&] { return bounded(combined(e.name, operand(0), operand(1))); });
+    return located(e.line, [&] { return bounded(combined(e.name, operand(0), operand(1))); });
   }
 
   static Value bounded(Value value) {
     const size_t size = value.is_string() ? value.as_string().size() : value.is_list() ? value.as_list().size() : 0;
-    require(size <= kLongestOutput, "a value is longer than {}", kLongestOutput);
+    require(size <= kLongestText, "a value is longer than {}", kLongestText);
     return value;
   }
 
   /// Adds the line to an error that has none yet.
   template <typename Work>
-  Value located(const Expression& e, Work&& work) {
+  static std::invoke_result_t<Work> located(int64_t line, Work&& work) {
     try {
       return work();
     } catch (const Error& error) {
       const std::string what = error.what();
       if (what.starts_with("line ")) throw;
-      fail("line {}: {}", e.line, what);
+      fail("line {}: {}", line, what);
     }
   }
 

@@ -1,5 +1,6 @@
 #include "chat/value.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -9,6 +10,7 @@ namespace focus::jinja {
 
 namespace {
 
+constexpr int64_t kMostComparisons = 10'000'000;
 constexpr const char* kTypeNames[] = {"undefined", "None", "bool", "int", "float", "str", "list", "dict"};
 
 std::string float_text(double value) {
@@ -34,7 +36,50 @@ std::string quoted(const std::string& text) {
   return out + quote;
 }
 
+void check_size(const std::string& out, int64_t depth) {
+  require(depth <= kDeepestValue, "lists and dicts are nested deeper than {} levels", kDeepestValue);
+  require(out.size() <= kLongestText, "a text is longer than {}", kLongestText);
+}
+
+void write_repr(const Value& value, int64_t depth, std::string& out) {
+  check_size(out, depth);
+  const char* separator = "";
+  if (value.is_list()) {
+    out += '[';
+    for (const Value& item : value.as_list()) {
+      out += std::exchange(separator, ", ");
+      write_repr(item, depth + 1, out);
+    }
+    out += ']';
+  } else if (value.is_dict()) {
+    out += '{';
+    for (const auto& [name, item] : value.as_dict().items()) {
+      out += std::exchange(separator, ", ") + quoted(name) + ": ";
+      write_repr(item, depth + 1, out);
+    }
+    out += '}';
+  } else {
+    out += value.repr();
+  }
+}
+
+/// Frees lists and dicts one after the other: each inside the other would take more stack than there is.
+template <typename Content>
+void release(Content* content) {
+  static thread_local std::vector<std::unique_ptr<Content>> dead;
+  static thread_local bool releasing = false;
+  dead.emplace_back(content);
+  if (releasing) return;
+  releasing = true;
+  while (!dead.empty()) {
+    const auto last = std::move(dead.back());
+    dead.pop_back();
+  }
+  releasing = false;
+}
+
 void write_json(const Value& value, int64_t indent, int64_t depth, std::string& out) {
+  check_size(out, depth);
   const auto line = [&](int64_t level) {
     if (indent >= 0) out += '\n' + std::string(static_cast<size_t>(indent * level), ' ');
   };
@@ -98,6 +143,9 @@ void Dict::set(const std::string& name, Value value) {
   }
   items_.emplace_back(name, std::move(value));
 }
+
+Value::Value(List value) : data_(std::shared_ptr<List>(new List(std::move(value)), release<List>)) {}
+Value::Value(Dict value) : data_(std::shared_ptr<Dict>(new Dict(std::move(value)), release<Dict>)) {}
 
 Value Value::from_json(const nlohmann::ordered_json& json) {
   if (json.is_null()) return None{};
@@ -170,13 +218,8 @@ std::string Value::repr() const {
   if (is_number()) return float_text(as_number());
   if (is_string()) return quoted(as_string());
   std::string out;
-  if (is_list()) {
-    for (const Value& item : as_list()) out += (out.empty() ? "" : ", ") + item.repr();
-    return "[" + out + "]";
-  }
-  for (const auto& [name, item] : as_dict().items())
-    out += (out.empty() ? "" : ", ") + quoted(name) + ": " + item.repr();
-  return "{" + out + "}";
+  write_repr(*this, 0, out);
+  return out;
 }
 
 std::string Value::to_json(int64_t indent) const {
@@ -186,6 +229,13 @@ std::string Value::to_json(int64_t indent) const {
 }
 
 bool Value::operator==(const Value& other) const {
+  int64_t steps = 0;
+  return equals(other, 0, steps);
+}
+
+bool Value::equals(const Value& other, int64_t depth, int64_t& steps) const {
+  require(depth <= kDeepestValue, "lists and dicts are nested deeper than {} levels", kDeepestValue);
+  require(++steps <= kMostComparisons, "more than {} values to compare", kMostComparisons);
   const auto numeric = [](const Value& v) { return v.is_number() || v.is_bool(); };
   if (numeric(*this) && numeric(other)) {
     const auto number = [](const Value& v) { return v.is_bool() ? (v.truthy() ? 1.0 : 0.0) : v.as_number(); };
@@ -193,12 +243,19 @@ bool Value::operator==(const Value& other) const {
   }
   if (data_.index() != other.data_.index()) return false;
   if (is_string()) return as_string() == other.as_string();
-  if (is_list()) return as_list() == other.as_list();
+  if (is_list()) {
+    const List& mine = as_list();
+    const List& theirs = other.as_list();
+    if (&mine == &theirs) return true;
+    return std::equal(mine.begin(), mine.end(), theirs.begin(), theirs.end(),
+                      [&](const Value& a, const Value& b) { return a.equals(b, depth + 1, steps); });
+  }
   if (is_dict()) {
+    if (&as_dict() == &other.as_dict()) return true;
     if (as_dict().items().size() != other.as_dict().items().size()) return false;
     for (const auto& [name, item] : as_dict().items()) {
       const Value* theirs = other.as_dict().find(name);
-      if (theirs == nullptr || !(item == *theirs)) return false;
+      if (theirs == nullptr || !item.equals(*theirs, depth + 1, steps)) return false;
     }
   }
   return true;

@@ -10,6 +10,11 @@
 
 namespace focus::jinja {
 
+/// Bounds on what a hostile template may build: bytes of a text, and levels of lists and dicts inside each other that
+/// are printed or compared (a namespace may hold itself).
+inline constexpr size_t kLongestText = size_t{1} << 24;
+inline constexpr int64_t kDeepestValue = 200;
+
 struct Undefined {};
 struct None {};
 
@@ -39,8 +44,8 @@ class Value {
   Value(double value) : data_(value) {}
   Value(std::string value) : data_(std::move(value)) {}
   Value(const char* value) : data_(std::string(value)) {}
-  Value(List value) : data_(std::make_shared<List>(std::move(value))) {}
-  Value(Dict value) : data_(std::make_shared<Dict>(std::move(value))) {}
+  Value(List value);
+  Value(Dict value);
   static Value from_json(const nlohmann::ordered_json& json);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
@@ -64,7 +69,8 @@ class Value {
   bool truthy() const;
   /// "str", "list" ... for messages.
   const char* type_name() const;
-  /// What a template prints: Python's str().
+  /// What a template prints: Python's str(). This and the next three throw Error for what is nested deeper than
+  /// kDeepestValue, and for a text longer than kLongestText or as much to compare.
   std::string text() const;
   /// Python's repr().
   std::string repr() const;
@@ -75,6 +81,8 @@ class Value {
   bool operator<(const Value& other) const;
 
  private:
+  bool equals(const Value& other, int64_t depth, int64_t& steps) const;
+
   std::variant<Undefined, None, bool, int64_t, double, std::string, std::shared_ptr<List>, std::shared_ptr<Dict>> data_;
 };
 

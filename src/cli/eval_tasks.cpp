@@ -9,6 +9,7 @@
 #include "base/progress.h"
 #include "chat/chat_template.h"
 #include "data/text_source.h"
+#include "eval/statistics.h"
 #include "eval/tasks/retrieval.h"
 #include "eval/tasks/runner.h"
 
@@ -172,8 +173,8 @@ bool EvalTasks::run_copy(const Session& session, AttentionMethod& method, const 
                              {"n", copied.items},
                              {"pairs_kept", kept},
                              {"item_nll", copied.item_nll}};
-  lines_.emplace_back("copying", fmt::format("nll {:.4f} +- {:.4f} ({} items, {:.2f}% of pairs)", copied.nll,
-                                             copied.nll_stderr, copied.items, 100 * kept));
+  lines_.emplace_back("copying", fmt::format("nll {:.4f}{} ({} items, {:.2f}% of pairs)", copied.nll,
+                                             error_text(copied.nll_stderr), copied.items, 100 * kept));
   return true;
 }
 
@@ -184,10 +185,10 @@ bool EvalTasks::run_benchmark(const Session& session, AttentionMethod& method, c
   if (!is_retrieval(task.name)) {
     options.shots = shots_;
     options.prefix_tokens = prefix_tokens_;
+    options.context = context_;
   }
   options.book = book_ ? &*book_ : nullptr;
   options.seed = static_cast<uint64_t>(common.seed);
-  options.context = context_;
   options.prefix_id = special_id(session, common.model, "bos_token");
   const auto end = special_id(session, common.model, "eos_token");
   if (!options.prefix_id) options.prefix_id = end;

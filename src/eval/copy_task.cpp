@@ -33,7 +33,7 @@ CopyTaskResult evaluate_copy(const CausalLM& model, AttentionMethod& method, con
   result.pairs = method.pairs();
   const MeanError mean = mean_error(result.item_nll);
   result.nll = mean.mean;
-  if (result.items > 1) result.nll_stderr = mean.error;
+  result.nll_stderr = mean.error;
   return result;
 }
 

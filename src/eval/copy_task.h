@@ -19,7 +19,7 @@ struct CopyTaskOptions {
 
 struct CopyTaskResult {
   double nll = 0;         ///< Mean over the repeated tokens but the first of each repeat, nats.
-  double nll_stderr = 0;  ///< Over items.
+  double nll_stderr = 0;  ///< Over items; NaN with fewer than two.
   int64_t items = 0;
   PairCount pairs;
   std::vector<double> item_nll;

@@ -18,13 +18,13 @@ namespace {
 /// One attention block of width 16 over random embeddings.
 class ToyModel : public CausalLM {
  public:
-  ToyModel() {
+  explicit ToyModel(at::ScalarType dtype = at::kFloat) {
     at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
     config_.vocab_size = 40;
     config_.hidden_size = 16;
     config_.num_layers = 1;
     config_.max_positions = 512;
-    embedding_ = at::randn({40, 16}, generator);
+    embedding_ = at::randn({40, 16}, generator).to(dtype);
     parameters_ = {{"embedding", embedding_}};
   }
   const ModelConfig& config() const override { return config_; }
@@ -92,6 +92,17 @@ TEST(LeakProbe, CatchesANormaliserOverTheSequence) {
   EXPECT_GT(result.max_abs_diff, result.tolerance);
 }
 
+TEST(LeakProbe, TellsRoundingFromALeakIn16Bits) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const ToyModel model(dtype);
+    ToyAttention causal(0), leaking(0.2);
+    EXPECT_FALSE(probe_leak(model, causal, text(300)).leaks());
+    const LeakProbeResult result = probe_leak(model, leaking, text(300));
+    EXPECT_GT(result.max_abs_diff, 2 * result.tolerance) << dtype;
+    EXPECT_TRUE(result.leaks());
+  }
+}
+
 TEST(LeakProbe, WorksOnTwoTokensAndRefusesOne) {
   const ToyModel model;
   ToyAttention method(0);
@@ -115,6 +126,25 @@ TEST(Perplexity, IsThatOfTheLogits) {
   EXPECT_EQ(result.tokens_scored, 19 + 19 + 9);
   EXPECT_NEAR(result.nll, sum / 47, 1e-5);
   EXPECT_NEAR(std::log(result.perplexity), sum / 47, 1e-5);
+}
+
+TEST(Perplexity, ItsErrorWeighsWindowsByTheirTokens) {
+  const ToyModel model;
+  ToyAttention method(0);
+  const std::vector<Document> documents = {text(45)};
+  const auto windows = eval_windows(documents, 20, 20);
+  const PerplexityResult result = evaluate_perplexity(model, method, documents, windows);
+  ASSERT_EQ(result.windows, 3);
+  std::vector<double> sums, counts;
+  for (size_t w = 0; w < windows.size(); ++w) {
+    counts.push_back(static_cast<double>(windows[w].scored));
+    sums.push_back(result.window_nll[w] * counts.back());
+  }
+  EXPECT_NE(counts[0], counts[2]);
+  EXPECT_NEAR(result.nll_stderr, ratio_error(sums, counts).error, 1e-9);
+  const auto one = [](int64_t, int64_t) { return false; };
+  EXPECT_TRUE(std::isnan(evaluate_perplexity(model, method, documents, windows, one).nll_stderr));
+  EXPECT_TRUE(std::isnan(evaluate_copy(model, method, text(80), {.items = 1, .passage = 10, .filler = 20}).nll_stderr));
 }
 
 TEST(Perplexity, ByPositionAddsUpToTheWhole) {
@@ -226,6 +256,8 @@ TEST(Statistics, MeansAndRatiosWithTheirErrors) {
   EXPECT_NEAR(ratio_error(values, ones).error, mean_error(values).error, 1e-12);
   EXPECT_DOUBLE_EQ(ratio_error(twice, values).mean, 2);
   EXPECT_NEAR(ratio_error(twice, values).error, 0, 1e-12);
+  EXPECT_EQ(error_text(0.01234), " +- 0.0123");
+  EXPECT_EQ(error_text(mean_error(std::vector<double>{1}).error), "");
 }
 
 }  // namespace

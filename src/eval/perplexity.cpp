@@ -56,7 +56,7 @@ PerplexityResult evaluate_perplexity(const CausalLM& model, AttentionMethod& met
   const at::NoGradGuard no_grad;
   PerplexityResult result;
   Positions positions;
-  double sum = 0;
+  std::vector<double> sums, counts;  // One a window.
   for (const EvalWindow& window : windows) {
     const auto document = documents[window.document].begin();
     const at::Tensor input =
@@ -71,17 +71,19 @@ PerplexityResult evaluate_perplexity(const CausalLM& model, AttentionMethod& met
             "the loss of tokens {} to {} is not finite: the model or adapter gives NaN or Inf", window.begin,
             window.end, window.document);
     positions.add(nll, first);
-    sum += window_sum;
+    sums.push_back(window_sum);
+    counts.push_back(static_cast<double>(window.scored));
     result.tokens_scored += window.scored;
     result.window_nll.push_back(window_sum / static_cast<double>(window.scored));
     result.window_tokens.push_back(window.scored);
     if (progress && !progress(std::ssize(result.window_nll), std::ssize(windows))) break;
   }
   result.windows = std::ssize(result.window_nll);
-  result.nll = sum / static_cast<double>(result.tokens_scored);
+  const MeanError mean = ratio_error(sums, counts);
+  result.nll = mean.mean;
+  result.nll_stderr = mean.error;
   result.perplexity = std::exp(result.nll);
   result.by_position = positions.losses();
-  if (result.windows > 1) result.nll_stderr = mean_error(result.window_nll).error;
   return result;
 }
 

@@ -22,7 +22,7 @@ struct PositionLoss {
 struct PerplexityResult {
   double nll = 0;  ///< Mean over scored tokens, nats.
   double perplexity = 0;
-  double nll_stderr = 0;  ///< Standard error of nll, windows taken as independent.
+  double nll_stderr = 0;  ///< Standard error of nll, windows taken as independent; NaN with fewer than two.
   int64_t tokens_scored = 0;
   int64_t windows = 0;
   std::vector<double> window_nll;         ///< Mean of each window, for paired comparisons.

@@ -8,6 +8,10 @@
 
 namespace focus {
 
+std::string error_text(double error) {
+  return !std::isfinite(error) ? "" : fmt::format(" +- {:.4f}", error);
+}
+
 MeanError mean_error(std::span<const double> values) {
   const auto n = static_cast<double>(values.size());
   MeanError result{std::accumulate(values.begin(), values.end(), 0.0) / n, std::numeric_limits<double>::quiet_NaN()};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 namespace focus {
 
@@ -8,6 +9,9 @@ struct MeanError {
   double mean = 0;
   double error = 0;  ///< Standard error of the mean: sample deviation / sqrt(n). NaN for fewer than two values.
 };
+
+/// " +- 0.0123" for people; nothing where there is no error (NaN).
+std::string error_text(double error);
 
 MeanError mean_error(std::span<const double> values);
 

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "attention/methods/performer.h"
 #include "attention/methods/registry.h"
 #include "attention/methods/testing.h"
 #include "attention/testing.h"
@@ -99,6 +102,37 @@ TEST(Baselines, LaterTokensChangeNothing) {
       EXPECT_TRUE(testing::close(part, whole.slice(2, 0, prefix), 2e-6)) << name << " prefix " << prefix;
     }
   }
+}
+
+TEST(Baselines, PerformerHoldsForLongKeys) {
+  AttentionInput input = random_input(1, 150, 7);
+  const at::Tensor unit = input.k / input.k.norm(2, -1, true);
+  // The features of the longest are below e^-700, those of the last ones near 1.
+  at::Tensor lengths = at::full({150, 1}, 120.0);
+  lengths.slice(0, 100) = 1.0;
+  lengths.slice(0, 30, 40) = 60.0;
+  input.k = unit * lengths;
+  MethodOptions options = small_options();
+  const auto method = make_method("performer", options);
+  const at::Tensor got = method->attend(input);
+
+  const at::Tensor w = orthogonal_features(options.baselines.features, kDim, options.seed);
+  const auto exponents = [&](const at::Tensor& x) {
+    const at::Tensor scaled = x.to(at::kDouble) * std::sqrt(input.scale);
+    return at::matmul(scaled, w.t()) - scaled.square().sum(-1, true) / 2;
+  };
+  const at::Tensor power_k = exponents(input.k).repeat_interleave(kHeads / kKvHeads, 1);  // [1, Hq, T, m]
+  const at::Tensor sums = exponents(input.q).unsqueeze(3) + power_k.unsqueeze(2);         // [1, Hq, T, T, m]
+  at::Tensor scores = sums.logsumexp(-1);
+  scores = scores.masked_fill(at::ones({150, 150}, at::kBool).triu(1), -std::numeric_limits<double>::infinity());
+  const at::Tensor values = input.v.to(at::kDouble).repeat_interleave(kHeads / kKvHeads, 1);
+  EXPECT_TRUE(testing::close(got, at::matmul(scores.softmax(-1), values).to(at::kFloat), 2e-5));
+  EXPECT_TRUE(testing::close(in_chunks(*method, input, 17), got, 2e-5));
+
+  AttentionInput changed = slice(input, 0, 150);
+  changed.k = input.k.clone();
+  changed.k.slice(2, 90).mul_(0.01);
+  EXPECT_TRUE(at::equal(method->attend(changed).slice(2, 0, 90), got.slice(2, 0, 90)));
 }
 
 TEST(Baselines, ThoseThatLeakSaySo) {

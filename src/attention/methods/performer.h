@@ -12,7 +12,8 @@ namespace focus {
 ///     phi(x) = exp(w_r . x - |x|^2 / 2) / sqrt(m),  r = 1 .. m,
 /// so that E phi(q) . phi(k) = exp(scale q.k); w in blocks of D orthogonal directions (section 2.4), each as long as a
 /// Gaussian vector; drawn from (seed, layer). out_i = phi(q_i) S_i / (phi(q_i) . z_i), S_i = sum over j <= i of
-/// phi(k_j) v_j, z_i that of phi(k_j). Sums are in float64, in place of the paper's stabilising constants.
+/// phi(k_j) v_j, z_i that of phi(k_j). Sums are in float64; in place of the paper's stabilising constants the largest
+/// exponent of the keys up to i is taken out of row i.
 /// No pairs are scored. Counted is what costs as much: a pair of one query head costs 2 D multiplications, features and
 /// sums m * 2 D for a query of each query head and as many for a key of each KV head, hence m pairs a token for each
 /// head of both kinds. On a short text that is more than full attention has.

@@ -3,8 +3,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json_reader.h"
+#include "base/python_text.h"
 #include "eval/tasks/families.h"
-#include "eval/tasks/python_text.h"
 #include "eval/tasks/reading.h"
 
 namespace focus {

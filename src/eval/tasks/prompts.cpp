@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/python_text.h"
 #include "data/split_mix.h"
-#include "eval/tasks/python_text.h"
 
 namespace focus {
 
@@ -50,6 +50,7 @@ BookText::BookText(const Tokenizer& tokenizer, const std::string& text, int64_t 
 }
 
 std::string BookText::stretch(uint64_t seed, int64_t item, int64_t tokens) const {
+  tokens = std::min<int64_t>(tokens, std::ssize(ids_));
   const auto places = static_cast<uint64_t>(std::ssize(ids_) - tokens + 1);
   const uint64_t begin = generator(seed, static_cast<size_t>(item), kStretch).below(places);
   const std::string text =

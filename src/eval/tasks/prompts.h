@@ -15,7 +15,8 @@ class BookText {
   /// Throws Error when the text has fewer than `needed` tokens; `source` names it.
   BookText(const Tokenizer& tokenizer, const std::string& text, int64_t needed, const std::string& source);
 
-  /// A stretch of about `tokens` tokens, whole words, from a place that (seed, item) choose.
+  /// A stretch of about `tokens` tokens (all of the book, if it has no more), whole words, from a place that
+  /// (seed, item) choose.
   std::string stretch(uint64_t seed, int64_t item, int64_t tokens) const;
 
  private:

@@ -7,7 +7,6 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "eval/tasks/python_text.h"
 #include "eval/tasks/reading.h"
 #include "eval/tasks/requests.h"
 
@@ -31,17 +30,6 @@ Task five_questions() {
     task.items.push_back(item);
   }
   return task;
-}
-
-TEST(PythonText, IsAsInPython) {
-  EXPECT_EQ(strip(" \t\u00a0a b\u2003\n"), "a b");
-  EXPECT_EQ(strip_right("a\u3000"), "a");
-  EXPECT_EQ(strip(" \n"), "");
-  EXPECT_EQ(character_count("na\u00efve \u4f60"), 7);
-  EXPECT_EQ(capitalize("\u00e9MILE Zola"), "\u00c9mile zola");
-  EXPECT_EQ(count_split_parts(" one  two\n"), 4);
-  EXPECT_EQ(count_split_parts("one"), 1);
-  EXPECT_EQ(replace_all("a  b   c", "  ", " "), "a b  c");
 }
 
 TEST(Prompts, TakeExamplesFromTheOtherItems) {
@@ -73,6 +61,8 @@ TEST(BookText, GivesWholeWordsOfAboutTheLengthAskedFor) {
   EXPECT_TRUE(one.starts_with("word"));
   EXPECT_THAT(text, HasSubstr(" " + one + " "));
   EXPECT_NEAR(static_cast<double>(tokenizer.encode(one, false).size()), 100, 16);
+  EXPECT_THAT(text, HasSubstr(book.stretch(1, 0, 1'000'000)));
+  EXPECT_GT(book.stretch(1, 0, 1'000'000).size(), text.size() - 20);
   EXPECT_THROW(BookText(tokenizer, "short", 100, "a book"), Error);
 }
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/python_text.h"
 #include "eval/scoring.h"
-#include "eval/tasks/python_text.h"
 
 namespace focus {
 

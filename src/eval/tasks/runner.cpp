@@ -4,8 +4,8 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/python_text.h"
 #include "eval/tasks/generation.h"
-#include "eval/tasks/python_text.h"
 #include "eval/tasks/requests.h"
 #include "eval/tasks/summary.h"
 

@@ -39,8 +39,7 @@ void TaskScores::put(nlohmann::json& summary, const std::string& name, const std
                      const MeanError& score) {
   summary[name] = score.mean;
   summary[error_name] = score.error;
-  line_ += fmt::format("{}{} {:.4f}", line_.empty() ? "" : ", ", name, score.mean);
-  if (std::isfinite(score.error)) line_ += fmt::format(" +- {:.4f}", score.error);
+  line_ += fmt::format("{}{} {:.4f}{}", line_.empty() ? "" : ", ", name, score.mean, error_text(score.error));
 }
 
 void TaskScores::put_groups(nlohmann::json& summary) const {

@@ -6,8 +6,8 @@
 
 namespace focus {
 
-// Text operations as Python defines them on str, which the benchmarks' prompts and formulas were written in. All on
-// UTF-8.
+// Text operations as Python defines them on str, which the benchmarks' prompts and formulas and the templates of chats
+// were written in. All on UTF-8.
 
 /// Length in characters (code points).
 int64_t character_count(std::string_view text);
@@ -16,7 +16,8 @@ int64_t character_count(std::string_view text);
 std::string_view strip_right(std::string_view text);
 std::string_view strip(std::string_view text);
 
-/// First character in upper case, all others in lower case (str.capitalize).
+/// First character in title case, all others in lower case (str.capitalize). Of characters whose other case is several
+/// the German sharp s and the dotted capital I are known; a capital sigma at the end of a word is not made a final one.
 std::string capitalize(std::string_view text);
 
 /// Parts that white space separates, as len(re.split(r"\s+", text)) counts them: an empty part before or after counts.

@@ -1,4 +1,4 @@
-#include "eval/tasks/python_text.h"
+#include "base/python_text.h"
 
 #include <utf8proc.h>
 
@@ -63,7 +63,13 @@ std::string capitalize(std::string_view text) {
   while (!text.empty()) {
     const auto [c, bytes] = front(text);
     const auto code = static_cast<utf8proc_int32_t>(c);
-    append(out, first ? utf8proc_totitle(code) : utf8proc_tolower(code));
+    if (first && code == 0xDF) {
+      out += "Ss";
+    } else if (!first && code == 0x130) {
+      out += "i\xCC\x87";  // i and a dot above
+    } else {
+      append(out, first ? utf8proc_totitle(code) : utf8proc_tolower(code));
+    }
     first = false;
     text.remove_prefix(bytes);
   }
