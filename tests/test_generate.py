@@ -56,6 +56,23 @@ def test_batches_of_unequal_prompts_equal_single_runs(focus, models, name, tmp_p
         assert rows[-1]["cache_bytes"] >= rows[-1]["cache_limit_bytes"] // 2
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama_gqa"])
+def test_max_context_counts_no_padding(focus, models, name, tmp_path):
+    """A row ends where it would alone; the others go on, in columns beyond the model's positions."""
+    model, adapter = models(name)
+    file = tmp_path / "prompts.jsonl"
+    (counted,) = generate(focus, model, "--prompt", "One day " * 100, "-n", 1)
+    prompts = [PROMPTS[1], "One day " * (100 * 480 // len(counted["prompt_ids"])), PROMPTS[2]]
+    file.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+    for method in ([], ["--adapter", adapter, "--force"]):
+        flags = [*method, "-n", 45, "--ignore-eos", "--max-context", 512]
+        rows = generate(focus, model, "--prompts", file, *flags)
+        alone = [generate(focus, model, "--prompt", prompt, *flags)[0] for prompt in prompts]
+        assert [row["ids"] for row in rows[:-1]] == [row["ids"] for row in alone]
+        assert [row["stop_reason"] for row in rows[:-1]] == ["length", "context", "length"]
+        assert len(alone[0]["ids"]) == 45 > len(alone[1]["ids"]) == 512 - len(alone[1]["prompt_ids"])
+
+
 def test_sampling_rows_of_a_batch_follow_the_seed(focus, models, tmp_path):
     model, _ = models("llama_gqa")
     file = tmp_path / "prompts.txt"
@@ -115,6 +132,8 @@ def test_max_context_bounds_cache_and_text(focus, models):
     assert refused.returncode == 1 and "--max-context 513: the model's context is 512" in refused.stderr
     refused = focus("generate", "--model", STORIES, "--prompt", "x", "-n", 600)
     assert refused.returncode == 1 and "the model's is 512" in refused.stderr
+    assert "--prefill-chunk: there is no cache with --no-cache" in focus(
+        "generate", "--model", STORIES, "--prompt", "x", "--no-cache", "--prefill-chunk", 7).stderr
     (half,) = generate(focus, STORIES, "--prompt", "Once upon a time", "-n", 10, "--dtype", "bfloat16")
     (whole,) = generate(focus, STORIES, "--prompt", "Once upon a time", "-n", 10)
     assert 2 * half["cache_bytes"] == whole["cache_bytes"]

@@ -75,7 +75,9 @@ class GenerateCommand : public Command {
         fail_usage("--{}: --temperature 0 takes the most likely token each time", flag);
       }
     }
-    if (cache_dtype_ && !options_.use_cache) fail_usage("--cache-dtype: there is no cache with --no-cache");
+    for (const char* flag : {"cache-dtype", "prefill-chunk"}) {
+      if (!options_.use_cache && run.options.changed(flag)) fail_usage("--{}: there is no cache with --no-cache", flag);
+    }
     options_.cache_dtype = parse_dtype(cache_dtype_);
     const Session session = open_session(common_, run.device);
     const std::unique_ptr<AttentionMethod> method = open_method(session, common_, attention_, run.options);
@@ -160,7 +162,10 @@ class GenerateCommand : public Command {
     for (const Prompt& prompt : prompts) prompt_tokens += std::ssize(prompt.ids);
     for (const Continuation& row : result.rows) new_tokens += std::ssize(row.ids);
     const double prefill_rate = rate(prompt_tokens, result.prefill_seconds);
-    const double decode_rate = rate(new_tokens, result.decode_seconds);
+    // The first token of each row comes with the prefill.
+    const int64_t decoded = new_tokens - std::ssize(result.rows);
+    const nlohmann::json decode_rate =
+        decoded > 0 ? nlohmann::json(rate(decoded, result.decode_seconds)) : nlohmann::json();
     const int64_t limit =
         options_.use_cache ? cache_bytes(*session.model, std::ssize(prompts), result.context, options_.cache_dtype) : 0;
     nlohmann::json run = {{"method", method.name()},
@@ -186,10 +191,12 @@ class GenerateCommand : public Command {
       write_json_line(line);
     }
     if (common_.json && prompts.size() > 1) write_json_line(run);
+    const std::string decode_text =
+        decode_rate.is_null() ? "nothing" : fmt::format("{:.1f} tokens/s", decode_rate.get<double>());
     log_info(
-        "{} + {} tokens ({}), prefill {:.1f} tokens/s, decode {:.1f} tokens/s, pairs kept {:.1f}% and {:.1f}%, cache "
+        "{} + {} tokens ({}), prefill {:.1f} tokens/s, decode {}, pairs kept {:.1f}% and {:.1f}%, cache "
         "{:.1f} MB allocated (keys and values of {} tokens, the most there can be: {:.1f} MB)",
-        prompt_tokens, new_tokens, method.name(), prefill_rate, decode_rate, 100 * share(result.prefill_pairs),
+        prompt_tokens, new_tokens, method.name(), prefill_rate, decode_text, 100 * share(result.prefill_pairs),
         100 * share(result.decode_pairs), static_cast<double>(result.cache_bytes) / 1e6, result.context,
         static_cast<double>(limit) / 1e6);
   }

@@ -17,8 +17,8 @@ struct GenerateOptions {
   std::vector<int64_t> stop_ids;  ///< Any of these ends the text; it is the last id of the result.
   int64_t prefill_chunk = 512;    ///< Prompt tokens processed at a time.
   bool use_cache = true;          ///< False: recompute everything for each token (for checks; slow).
-  /// Most tokens of prompt and text together, which bounds the cache; a text that reaches it ends. Absent: prompt and
-  /// max_new_tokens must fit the model's positions.
+  /// Most tokens of prompt and text together, of each row, which bounds the cache; a text that reaches it ends. Absent:
+  /// prompt and max_new_tokens must fit the model's positions.
   std::optional<int64_t> max_context;
   std::optional<at::ScalarType> cache_dtype;  ///< Of keys and values in the cache; absent: the model's.
 };

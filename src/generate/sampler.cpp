@@ -34,7 +34,11 @@ at::Tensor Sampler::sample(const at::Tensor& logits, const std::vector<int32_t>&
   }
   if (options_.temperature == 0) return scores.argmax(-1);
   constexpr double kNever = -std::numeric_limits<double>::infinity();
-  scores = scores / options_.temperature;
+  const at::Tensor highest = scores.amax(-1, /*keepdim=*/true).to(at::kDouble);
+  require(highest.isfinite().all().item<bool>(), "{} gives infinite logits, among which none can be drawn",
+          options_.model);
+  // From the highest, and in float64: any temperature leaves it at 0 and the others in their order.
+  scores = (scores.to(at::kDouble) - highest) / options_.temperature;
   const int64_t vocabulary = scores.size(-1);
   if (options_.top_k > 0 && options_.top_k < vocabulary) {
     const at::Tensor least = std::get<0>(scores.topk(options_.top_k, -1)).narrow(-1, options_.top_k - 1, 1);
@@ -52,7 +56,7 @@ at::Tensor Sampler::sample(const at::Tensor& logits, const std::vector<int32_t>&
     const at::Tensor most = std::get<0>(probabilities.max(-1, /*keepdim=*/true));
     scores = scores.masked_fill(probabilities < most * options_.min_p, kNever);
   }
-  return at::multinomial(scores.softmax(-1), 1, /*replacement=*/false, generator_).squeeze(-1);
+  return at::multinomial(scores.softmax(-1).to(at::kFloat), 1, /*replacement=*/false, generator_).squeeze(-1);
 }
 
 }  // namespace focus

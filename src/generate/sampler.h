@@ -29,7 +29,7 @@ class Sampler {
   explicit Sampler(const SamplingOptions& options);
 
   /// logits [B, V] -> ids int64 [B]. `seen` are ids in the text so far, for the penalty. Greedy ties go to the lowest
-  /// id. Throws Error if a logit is NaN.
+  /// id. Throws Error if a logit is NaN, and to draw where the highest is not finite.
   at::Tensor sample(const at::Tensor& logits, const std::vector<int32_t>& seen = {});
 
  private:

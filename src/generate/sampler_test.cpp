@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <string>
 
 #include "base/error.h"
 
@@ -32,6 +33,29 @@ TEST(Sampler, DrawsWithTheProbabilitiesOfTheSoftmax) {
 TEST(Sampler, TemperatureSharpens) {
   const auto seen = frequencies({.temperature = 0.5, .seed = 3}, at::tensor({0.6, 0.4}).log(), 40000);
   EXPECT_NEAR(seen[0], 0.36 / (0.36 + 0.16), 0.01);
+}
+
+TEST(Sampler, AnyTemperatureLeavesSomethingToDraw) {
+  const at::Tensor logits = at::tensor({90.0F, 100.0F, 99.0F, 98.0F});
+  EXPECT_EQ(frequencies({.temperature = 1e-300, .seed = 1}, logits, 100)[1], 1);
+  EXPECT_EQ(frequencies({.temperature = 1e-40, .top_p = 0.9, .min_p = 0.1, .seed = 1}, logits, 100)[1], 1);
+  EXPECT_NEAR(frequencies({.temperature = 1e300, .seed = 1}, logits, 20000)[0], 0.25, 0.015);
+  const auto two = frequencies({.temperature = 1e50, .top_k = 2, .seed = 1}, logits, 1000);
+  EXPECT_EQ(two[0] + two[3], 0);
+}
+
+TEST(Sampler, RefusesInfiniteLogitsAndTakesThoseThatRuleATokenOut) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  Sampler sampler({.temperature = 1, .model = "folder"});
+  EXPECT_EQ(sampler.sample(at::tensor({-infinity, 2.0F}).unsqueeze(0)).item<int64_t>(), 1);
+  for (const at::Tensor& logits : {at::tensor({infinity, 2.0F}), at::tensor({-infinity, -infinity})}) {
+    try {
+      sampler.sample(logits.unsqueeze(0));
+      FAIL() << "drawn";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("folder gives infinite logits"), std::string::npos) << e.what();
+    }
+  }
 }
 
 TEST(Sampler, TopKAndTopPCutTheTail) {
