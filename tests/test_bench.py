@@ -35,6 +35,7 @@ def test_decode_lines(focus, dtype):
                        "--window", 32, "--dtype", dtype, "--repeats", 1, "--json"))
     assert [row["method"] for row in rows] == ["full", "focus", "sdpa"]
     assert rows[0]["pairs_kept"] == 1 and 0.05 < rows[1]["pairs_kept"] < 0.3
+    assert all(row["caches"] > 1 and row["reuse_bytes"] > 0 and row["llc_bytes"] > 0 for row in rows)
 
 
 @pytest.mark.parametrize("what, scaling", [("prefill", None), ("decode", None), ("decode", "yarn:3"), ("prefill", "linear:4")])
@@ -78,6 +79,14 @@ def test_instruction_set_override(focus):
     (("attention", "--clock", "cpu", "--threads", 2), "--clock cpu: expected --threads 1"),
     (("decode", "--backward"), "--backward belongs to bench attention"),
     (("decode", "--methods", "window"), "no method window"),
+    (("attention", "--methods", "full,sdpa", "--groups", 16), "--groups belongs to --methods focus"),
+    (("attention", "--methods", "full,sdpa", "--window", 16), "--window belongs to --methods focus and window"),
+    (("decode", "--methods", "full,sdpa", "--skew", 2), "--skew belongs to --methods focus"),
+    (("attention", "--force"), "--force belongs to bench prefill|decode|train --model"),
+    (("prefill", *OF_STORIES, "--force"), "--force belongs to --adapter"),
+    (("prefill", *OF_STORIES, "--methods", "full", "--window", 16), "--window belongs to --methods focus, window"),
+    (("decode", *OF_STORIES, "--methods", "full,window", "--groups-per-token", 2), "--groups-per-token belongs to"),
+    (("decode", *OF_STORIES, "--methods", "transformers"), "--methods transformers needs full beside it"),
     (("prefill",), "bench prefill: give --model and --data"),
     (("attention", "--model", STORIES), "--model belongs to bench prefill|decode|train --model"),
     (("decode", "--rope-scaling", "yarn:2"), "--rope-scaling belongs to bench prefill|decode|train --model"),
@@ -114,6 +123,8 @@ def test_training_full_beside_focus(focus, tmp_path):
         assert row["tokens_per_s"] == pytest.approx(1e3 * t / row["ms_median"])
         assert row["attention_forward_ms"] > 0 and row["attention_backward_ms"] > 0 and 0 < row["attention_share"] < 1
         assert (row["pairs_kept"] == 1) == (row["method"] == "full") and row["max_error"] < 1e-3
+    unused = focus("bench", "prefill", *OF_STORIES, "--adapter", tmp_path / "run/adapter", "--methods", "full", "--lengths", 60)
+    assert unused.returncode == 2 and "--methods full takes nothing from --adapter" in unused.stderr
     checkpointed = lines(focus(*flags, "--lengths", 400, "--activation-checkpointing", "--autocast", "bfloat16", "--json"))
     assert all(row["activation_checkpointing"] and row["autocast"] == "bfloat16" for row in checkpointed)
     # The text form.

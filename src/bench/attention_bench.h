@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/ATen.h>
+
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -19,7 +21,7 @@ struct AttentionBenchOptions {
   int64_t heads = 1;
   int64_t kv_heads = 1;
   int64_t head_dim = 64;
-  std::string dtype = "float32";  ///< float32, bfloat16 or float16.
+  at::ScalarType dtype = at::kFloat;  ///< Float, BFloat16 or Half.
   int64_t groups = 8;
   int64_t groups_per_token = 1;
   int64_t window = 128;

@@ -5,7 +5,10 @@
 
 #include "base/error.h"
 #include "bench/attention_bench.h"
+#include "bench/bench_line.h"
+#include "bench/decode_bench.h"
 #include "bench/gate.h"
+#include "bench/model_bench.h"
 #include "bench/random_lists.h"
 #include "bench/timing.h"
 
@@ -131,8 +134,78 @@ TEST(AttentionBench, SamplesDenseAttentionBeyondTheLimit) {
   const auto lines = run_attention_bench(options, {100.0, 10.0}, [] { return true; });
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_TRUE(lines[0]["extrapolated"].get<bool>());
+  EXPECT_GT(lines[1]["max_error"].get<double>(), 0);
   options.backward = true;
   EXPECT_THROW(run_attention_bench(options, {100.0, 10.0}, [] { return true; }), UsageError);
+}
+
+TEST(DecodeBench, ReadsMoreThanTheCachesOfTheMachineBetweenTwoUses) {
+  AttentionBenchOptions options;
+  options.lengths = {4000};
+  options.groups = 2;  // Half of the keys: fewer copies.
+  options.window = 16;
+  options.repeats = 1;
+  const auto lines = run_decode_bench(options, {100.0, 10.0}, [] { return true; });
+  ASSERT_EQ(lines.size(), 3U);
+  for (const auto& line : lines) {
+    EXPECT_EQ(line["caches"], lines[1]["caches"]);
+    const bool bounded = line["caches"].get<double>() * 4000 * 64 * 8 > 1e9;
+    EXPECT_TRUE(bounded || line["reuse_bytes"].get<double>() >= 2 * line["llc_bytes"].get<double>());
+    EXPECT_EQ(line["ratio_to"].size(), 2U);
+  }
+  EXPECT_LT(lines[1]["pairs_kept"].get<double>(), 0.7);
+  EXPECT_GT(lines[0]["caches"].get<int64_t>(), 1);
+}
+
+TEST(BenchLine, RatiosAreWithinALengthAndPass) {
+  std::vector<nlohmann::json> lines;
+  for (const char* method : {"full", "focus"}) {
+    for (const char* pass : {"forward", "backward"}) {
+      const double ms = std::string(method) == "full" ? 6 : std::string(pass) == "forward" ? 2 : 3;
+      lines.push_back(bench_line("attention", method, 64, {ms, ms, ms}, BenchClock::kWall, 0));
+      lines.back()["pass"] = pass;
+    }
+  }
+  add_ratios(lines, 0);
+  EXPECT_EQ(lines[2]["ratio_to"], nlohmann::json({{"full", 3.0}}));
+  EXPECT_EQ(ratio_text(lines[3]), "full 2.00");
+}
+
+/// Gives the same logits for everything.
+class ConstantRunner : public ModelRunner {
+ public:
+  ConstantRunner(std::string name, bool recomputes) : name_(std::move(name)), recomputes_(recomputes) {}
+  std::string name() const override { return name_; }
+  StretchResult prefill(const std::vector<int32_t>&) override { return {1.0, 0.5, at::ones({4})}; }
+  StretchResult decode(const std::vector<int32_t>&) override { return {1.0, 0.5, at::ones({4})}; }
+  at::Tensor recompute(const std::vector<int32_t>&) override { return recomputes_ ? at::ones({4}) : at::Tensor(); }
+  PairCount pairs() const override { return {1, 1}; }
+
+ private:
+  std::string name_;
+  bool recomputes_;
+};
+
+std::vector<nlohmann::json> bench_constant(const ModelBenchOptions& options, const std::vector<std::string>& names) {
+  std::vector<std::unique_ptr<ModelRunner>> runners;
+  for (const std::string& name : names) runners.push_back(std::make_unique<ConstantRunner>(name, name == "full"));
+  return run_model_bench(options, runners, std::vector<int32_t>(100, 7), [] { return true; });
+}
+
+TEST(ModelBench, PrefillNeedsNoMoreTextThanItsLength) {
+  ModelBenchOptions options{.lengths = {100}};
+  options.new_tokens = int64_t{1} << 50;  // That many could not be copied.
+  EXPECT_EQ(bench_constant(options, {"full"}).at(0)["length"], 100);
+  options.decode = true;
+  options.new_tokens = 1;
+  EXPECT_THAT([&] { bench_constant(options, {"full"}); }, ThrowsMessage<Error>(HasSubstr("expected at least 101")));
+}
+
+TEST(ModelBench, GivesNoSpeedOfWhatWasComparedWithNothing) {
+  const ModelBenchOptions options{.lengths = {50}};
+  EXPECT_EQ(bench_constant(options, {"full", "transformers"}).at(1)["max_error"], 0);
+  EXPECT_THAT([&] { bench_constant(options, {"transformers"}); },
+              ThrowsMessage<Error>(HasSubstr("transformers were compared with nothing")));
 }
 
 }  // namespace

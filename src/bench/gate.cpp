@@ -55,12 +55,6 @@ double largest(const at::Tensor& x) {
   return x.numel() == 0 ? 0.0 : x.abs().max().to(at::kDouble).item<double>();
 }
 
-double epsilon(at::ScalarType dtype) {
-  return dtype == at::kBFloat16 ? std::ldexp(1.0, -8)
-         : dtype == at::kHalf   ? std::ldexp(1.0, -11)
-                                : std::ldexp(1.0, -24);
-}
-
 // Largest |actual - exact|; fails when it is above what the precision explains. NaN never passes.
 double compare(const std::string& name, const char* part, const at::Tensor& actual, const at::Tensor& same,
                const at::Tensor& exact, double slack) {
@@ -74,6 +68,13 @@ double compare(const std::string& name, const char* part, const at::Tensor& actu
 }
 
 }  // namespace
+
+double epsilon(at::ScalarType dtype) {
+  return dtype == at::kBFloat16 ? std::ldexp(1.0, -8)
+         : dtype == at::kHalf   ? std::ldexp(1.0, -11)
+         : dtype == at::kDouble ? std::ldexp(1.0, -53)
+                                : std::ldexp(1.0, -24);
+}
 
 BenchProblem BenchProblem::rows(int64_t first, int64_t last) const {
   BenchProblem part{q.slice(2, first, last), k.slice(2, 0, last), v.slice(2, 0, last), params};

@@ -24,6 +24,9 @@ struct BenchProblem {
   BenchProblem rows(int64_t first, int64_t last) const;
 };
 
+/// Half the distance from 1 to the next number above it: what one rounding may change, relatively.
+double epsilon(at::ScalarType dtype);
+
 using AttentionRun = std::function<at::Tensor(const BenchProblem&)>;
 
 /// The correctness gate: runs `run` on the whole problem, in the form that is to be timed, and compares some of its

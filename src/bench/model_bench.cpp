@@ -1,18 +1,14 @@
 #include "bench/model_bench.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/Version.h>
-
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 
-#include "base/build_info.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "bench/peaks.h"
+#include "bench/bench_line.h"
 #include "bench/timing.h"
-#include "kernels/cpu/strip_math.h"
 
 namespace focus {
 
@@ -21,9 +17,9 @@ namespace {
 using nlohmann::json;
 
 struct Samples {
-  std::vector<double> ms;         // of a prefill, or of one token
-  std::vector<double> attention;  // as a share
-  double max_error = 0;
+  std::vector<double> ms;           // of a prefill, or of one token
+  std::vector<double> attention;    // as a share
+  std::optional<double> max_error;  // of the logits; nothing before they were compared
 };
 
 /// The largest difference over the largest logit of the reference; infinite where only one side is finite.
@@ -53,8 +49,9 @@ class LengthBench {
         runners_(runners),
         length_(length),
         prompt_(text.begin(), text.begin() + length),
-        next_(text.begin() + length, text.begin() + length + options.new_tokens),
-        samples_(runners.size()) {}
+        samples_(runners.size()) {
+    if (options.decode) next_.assign(text.begin() + length, text.begin() + length + options.new_tokens);
+  }
 
   /// Warms up and compares logits, at the end of what is timed.
   void check() {
@@ -72,12 +69,18 @@ class LengthBench {
         samples_[r].max_error = checked(result.logits, again, options_.tolerance, runner.name(), "one pass");
       }
     }
-    if (!logits.contains("full") || !logits.contains("transformers")) return;
-    const double error =
-        checked(logits["full"], logits["transformers"], options_.tolerance, "full", "those of transformers");
+    if (logits.contains("full") && logits.contains("transformers")) {
+      const double error =
+          checked(logits["full"], logits["transformers"], options_.tolerance, "full", "those of transformers");
+      for (size_t r = 0; r < runners_.size(); ++r) {
+        std::optional<double>& largest = samples_[r].max_error;
+        const bool compared = runners_[r]->name() == "full" || runners_[r]->name() == "transformers";
+        if (compared) largest = std::max(largest.value_or(0), error);
+      }
+    }
     for (size_t r = 0; r < runners_.size(); ++r) {
-      double& largest = samples_[r].max_error;
-      if (runners_[r]->name() == "full" || runners_[r]->name() == "transformers") largest = std::max(largest, error);
+      require(samples_[r].max_error.has_value(),
+              "bench: the logits of {} were compared with nothing; no speed is reported", runners_[r]->name());
     }
   }
 
@@ -94,36 +97,22 @@ class LengthBench {
   }
 
   void report(std::vector<json>& lines) const {
-    std::vector<Timing> times;
-    for (const Samples& each : samples_) times.push_back(summarize(each.ms));
+    const size_t first = lines.size();
     for (size_t r = 0; r < runners_.size(); ++r) {
       const double tokens = options_.decode ? 1.0 : static_cast<double>(length_);
-      const bool own = runners_[r]->name() != "transformers";
-      json line = {{"bench", options_.decode ? "decode" : "prefill"},
-                   {"method", runners_[r]->name()},
-                   {"length", length_},
-                   {"isa", own ? kernels::cpu::instruction_set() : at::get_cpu_capability()},
-                   {"ms_median", times[r].median},
-                   {"ms_min", times[r].min},
-                   {"ms_max", times[r].max},
-                   {"tokens_per_s", 1e3 * tokens / times[r].median},
-                   {"ratio_to", json::object()},
-                   {"max_error", samples_[r].max_error},
-                   {"threads", at::get_num_threads()},
-                   {"clock", "wall"},
-                   {"commit", build_commit()},
-                   {"cpu", cpu_name()}};
+      const Timing time = summarize(samples_[r].ms);
+      json line = bench_line(options_.decode ? "decode" : "prefill", runners_[r]->name(), length_, time,
+                             BenchClock::kWall, *samples_[r].max_error);
+      line["tokens_per_s"] = 1e3 * tokens / time.median;
       if (options_.decode) line["new_tokens"] = options_.new_tokens;
-      if (own) {
+      if (runners_[r]->name() != "transformers") {
         line["pairs_kept"] = static_cast<double>(pairs_[r].kept) / static_cast<double>(pairs_[r].causal);
         line["attention_share"] = summarize(samples_[r].attention).median;
         line["cache_bytes"] = runners_[r]->cache_bytes();
       }
-      for (size_t other = 0; other < runners_.size(); ++other) {
-        if (other != r) line["ratio_to"][runners_[other]->name()] = times[other].median / times[r].median;
-      }
       lines.push_back(std::move(line));
     }
+    add_ratios(lines, first);
   }
 
  private:
@@ -142,6 +131,8 @@ std::vector<json> run_model_bench(const ModelBenchOptions& options,
                                   const std::vector<int32_t>& text, const std::function<bool()>& keep_going) {
   std::vector<json> lines;
   for (const int64_t length : options.lengths) {
+    const int64_t needed = length + (options.decode ? options.new_tokens : 0);
+    require(std::ssize(text) >= needed, "bench: a text of {} tokens, expected at least {}", text.size(), needed);
     log_info("{}, {} tokens: checking and timing", options.decode ? "decode" : "prefill", length);
     LengthBench bench(options, runners, text, length);
     bench.check();

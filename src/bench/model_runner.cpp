@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_reader.h"
+#include "base/json_text.h"
 #include "base/python_script.h"
 #include "bench/timing.h"
 
@@ -139,12 +141,13 @@ class TransformersRunner : public ModelRunner {
 
  private:
   json ask(const json& request) {
-    json answer;
+    std::string text;
     try {
-      answer = json::parse(server_.ask(request.dump()), nullptr, /*allow_exceptions=*/false);
+      text = server_.ask(json_text(request));
     } catch (const Error& error) {
       fail("method transformers: {}; FOCUS_PYTHON names a Python that has transformers", error.what());
     }
+    const json answer = parse_json(text, "method transformers: its answer");
     require(answer.is_object(), "method transformers: an answer that is no JSON object");
     require(!answer.contains("error"), "method transformers: {}", answer.value("error", ""));
     return answer;

@@ -1,19 +1,16 @@
 #include "bench/train_bench.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "attention/methods/focus_attention.h"
 #include "attention/methods/full.h"
-#include "base/build_info.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "bench/bench_line.h"
 #include "bench/gate.h"
 #include "bench/timed_training.h"
 #include "bench/timing.h"
-#include "kernels/cpu/strip_math.h"
 #include "train/attention_schedule.h"
 #include "train/lm_loss.h"
 #include "train/lm_trainer.h"
@@ -104,33 +101,21 @@ class TrainRun {
     backward_.push_back(timed_->backward_ms());
   }
 
-  Timing time() const { return summarize(ms_); }
-
   json report(const MachinePeaks& peaks) const {
     const int64_t length = std::ssize(window_.ids);
-    const Timing step = time(), forward = summarize(forward_), backward = summarize(backward_);
+    const Timing step = summarize(ms_), forward = summarize(forward_), backward = summarize(backward_);
     const double gflops = 1e-6 * training_flops(model_, length, pairs_kept_) / step.median;
-    return {{"bench", "train"},
-            {"method", name()},
-            {"length", length},
-            {"isa", kernels::cpu::instruction_set()},
-            {"ms_median", step.median},
-            {"ms_min", step.min},
-            {"ms_max", step.max},
-            {"tokens_per_s", 1e3 * static_cast<double>(length) / step.median},
-            {"pairs_kept", pairs_kept_},
-            {"gflops", gflops},
-            {"mfu", gflops / peaks.fma_gflops},
-            {"attention_share", (forward.median + backward.median) / step.median},
-            {"attention_forward_ms", forward.median},
-            {"attention_backward_ms", backward.median},
-            {"peak_extra_bytes", peak_bytes_},
-            {"activation_checkpointing", options_.activation_checkpointing},
-            {"max_error", max_error_},
-            {"threads", at::get_num_threads()},
-            {"clock", "wall"},
-            {"commit", build_commit()},
-            {"cpu", cpu_name()}};
+    json line = bench_line("train", name(), length, step, BenchClock::kWall, max_error_);
+    line.update({{"tokens_per_s", 1e3 * static_cast<double>(length) / step.median},
+                 {"pairs_kept", pairs_kept_},
+                 {"gflops", gflops},
+                 {"mfu", gflops / peaks.fma_gflops},
+                 {"attention_share", (forward.median + backward.median) / step.median},
+                 {"attention_forward_ms", forward.median},
+                 {"attention_backward_ms", backward.median},
+                 {"peak_extra_bytes", peak_bytes_},
+                 {"activation_checkpointing", options_.activation_checkpointing}});
+    return line;
   }
 
  private:
@@ -201,14 +186,9 @@ std::vector<json> run_train_bench(const TrainBenchOptions& options, const Causal
         if (!keep_going()) return lines;
       }
     }
-    for (const auto& run : runs) {
-      json line = run->report(peaks);
-      line["ratio_to"] = json::object();
-      for (const auto& other : runs) {
-        if (other != run) line["ratio_to"][other->name()] = other->time().median / run->time().median;
-      }
-      lines.push_back(std::move(line));
-    }
+    const size_t first = lines.size();
+    for (const auto& run : runs) lines.push_back(run->report(peaks));
+    add_ratios(lines, first);
   }
   return lines;
 }

@@ -8,8 +8,10 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "bench/attention_bench.h"
+#include "bench/bench_line.h"
 #include "bench/decode_bench.h"
 #include "cli/bench_model.h"
+#include "cli/device.h"
 #include "cli/output.h"
 
 namespace focus {
@@ -31,8 +33,9 @@ class BenchCommand : public Command {
     table.section("What to measure");
     table
         .add_positional("what", &what_,
-                        "attention: the op over a whole sequence; decode: the op for one token behind a cache; with "
-                        "--model prefill: a model that reads a text, decode: one that goes on token by token, train: "
+                        "attention: the op over a whole sequence; decode: the op for one token behind a cache that is "
+                        "read from memory; with --model prefill: a model that reads a text, decode: one that goes on "
+                        "token by token, train: "
                         "one that is trained")
         .one_of({"attention", "prefill", "decode", "train"})
         .required();
@@ -77,6 +80,7 @@ class BenchCommand : public Command {
   }
 
   int run(const RunContext& run) override {
+    if (!run.device.is_cpu()) fail_usage("bench --device {}: it measures the CPU", run.device.str());
     const bool decode = what_ == "decode";
     if (what_ == "prefill" || what_ == "train" || (decode && model_.has_model())) return run_model(run);
     for (const std::string& flag : ModelBench::flags()) {
@@ -85,7 +89,8 @@ class BenchCommand : public Command {
     }
     check_methods(decode ? decode_bench_methods() : attention_bench_methods());
     if (decode) check_decode(run.options);
-    attention_.dtype = common_.dtype.value_or("float32");
+    check_lists(run.options);
+    attention_.dtype = parse_dtype(common_.dtype).value_or(at::kFloat);
     attention_.kv_heads = kv_heads_.value_or(attention_.heads);
     attention_.seed = common_.seed;
     check_bench_options(attention_);
@@ -126,18 +131,25 @@ class BenchCommand : public Command {
     }
   }
 
+  void check_lists(const OptionTable& table) const {
+    const auto named = [&](const char* method) {
+      return std::find(attention_.methods.begin(), attention_.methods.end(), method) != attention_.methods.end();
+    };
+    if (named("focus")) return;
+    for (const char* flag : {"groups", "groups-per-token", "skew", "probes", "symmetric", "routing"}) {
+      if (table.changed(flag)) fail_usage("bench {}: --{} belongs to --methods focus", what_, flag);
+    }
+    for (const char* flag : {"window", "sinks"}) {
+      if (!named("window") && table.changed(flag)) {
+        fail_usage("bench {}: --{} belongs to --methods focus and window", what_, flag);
+      }
+    }
+  }
+
   void check_decode(const OptionTable& table) const {
     for (const char* flag : {"backward", "routing", "dense-limit"}) {
       if (table.changed(flag)) fail_usage("bench decode: --{} belongs to bench attention", flag);
     }
-  }
-
-  static std::string ratios(const nlohmann::json& line) {
-    std::vector<std::string> texts;
-    for (const auto& [method, ratio] : line["ratio_to"].items()) {
-      texts.push_back(fmt::format("{} {:.2f}", method, ratio.get<double>()));
-    }
-    return fmt::format("{}", fmt::join(texts, ", "));
   }
 
   static std::string decode_heading() {
@@ -150,7 +162,8 @@ class BenchCommand : public Command {
                        line["length"].get<int64_t>(), line["method"].get<std::string>(),
                        line["ms_median"].get<double>(), line["ms_min"].get<double>(), line["ms_max"].get<double>(),
                        100 * line["pairs_kept"].get<double>(), line["gbytes_s"].get<double>(),
-                       100 * line["share_of_bandwidth"].get<double>(), line["max_error"].get<double>(), ratios(line));
+                       100 * line["share_of_bandwidth"].get<double>(), line["max_error"].get<double>(),
+                       ratio_text(line));
   }
 
   static std::string heading() {
@@ -166,7 +179,7 @@ class BenchCommand : public Command {
                     line["length"].get<int64_t>(), line["method"].get<std::string>(), line["pass"].get<std::string>(),
                     line["ms_median"].get<double>(), line["ms_min"].get<double>(), line["ms_max"].get<double>(),
                     100 * line["pairs_kept"].get<double>(), line["gflops"].get<double>(), share,
-                    line["max_error"].get<double>(), ratios(line));
+                    line["max_error"].get<double>(), ratio_text(line));
     if (line["extrapolated"].get<bool>()) text += " (extrapolated)";
     if (line.contains("routing_share")) {
       text += fmt::format(" (routing {:.1f}% of it)", 100 * line["routing_share"].get<double>());

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "bench/bench_line.h"
 #include "cli/device.h"
 #include "cli/output.h"
 #include "models/rope_scaling.h"
@@ -34,15 +35,11 @@ std::string row(const nlohmann::json& line) {
   const auto figure = [&](const char* key, double factor, const char* unit) {
     return line.contains(key) ? fmt::format("{:.1f}{}", factor * line[key].get<double>(), unit) : std::string();
   };
-  std::vector<std::string> ratios;
-  for (const auto& [method, ratio] : line["ratio_to"].items()) {
-    ratios.push_back(fmt::format("{} {:.2f}", method, ratio.get<double>()));
-  }
   return fmt::format("{:>8} {:<13} {:>11.2f} {:>11.2f} {:>11.2f} {:>10.1f} {:>7} {:>9} {:>9} {:>9.1e}  {}\n",
                      line["length"].get<int64_t>(), line["method"].get<std::string>(), line["ms_median"].get<double>(),
                      line["ms_min"].get<double>(), line["ms_max"].get<double>(), line["tokens_per_s"].get<double>(),
                      figure("pairs_kept", 100, "%"), figure("attention_share", 100, "%"),
-                     figure("cache_bytes", 1e-6, ""), line["max_error"].get<double>(), fmt::join(ratios, ", "));
+                     figure("cache_bytes", 1e-6, ""), line["max_error"].get<double>(), ratio_text(line));
 }
 
 }  // namespace
@@ -52,9 +49,8 @@ std::vector<std::string> ModelBench::methods() {
 }
 
 std::vector<std::string> ModelBench::flags() {
-  return {"model",         "adapter",     "rope-scaling",
-          "weights",       "data",        "new-tokens",
-          "prefill-chunk", "cache-dtype", "activation-checkpointing",
+  return {"model",   "adapter",    "force",         "rope-scaling", "weights",
+          "data",    "new-tokens", "prefill-chunk", "cache-dtype",  "activation-checkpointing",
           "autocast"};
 }
 
@@ -102,6 +98,22 @@ void ModelBench::check(const OptionTable& table, const CommonOptions& common, Sh
       fail_usage("--methods focus needs --adapter: a folder made by focus train");
     }
   }
+  const auto named = [&](const char* method) {
+    return std::find(shared.methods.begin(), shared.methods.end(), method) != shared.methods.end();
+  };
+  if (!common.adapter && table.changed("force")) fail_usage("bench {}: --force belongs to --adapter", shared.what);
+  const bool chooses = named("focus") || named("random-groups");
+  if (!chooses && table.changed("groups-per-token")) {
+    fail_usage("bench {}: --groups-per-token belongs to --methods focus and random-groups", shared.what);
+  }
+  for (const char* flag : {"window", "sinks"}) {
+    if (!chooses && !named("window") && table.changed(flag)) {
+      fail_usage("bench {}: --{} belongs to --methods focus, window and random-groups", shared.what, flag);
+    }
+  }
+  if (named("transformers") && !named("full")) {
+    fail_usage("--methods transformers needs full beside it, with which its logits are compared");
+  }
 }
 
 MethodOptions ModelBench::method_options(const Session& session, const OptionTable& table, const CommonOptions& common,
@@ -114,6 +126,13 @@ MethodOptions ModelBench::method_options(const Session& session, const OptionTab
         load_adapter(*common.adapter, {.base_fingerprint = model_fingerprint(*session.model), .force = common.force});
     if (adapter->router != nullptr) options.routing = adapter->router->config();
     options.scales = adapter->scales;
+    const bool used = std::any_of(shared.methods.begin(), shared.methods.end(), [&](const std::string& method) {
+      return method != "transformers" && (method != "full" || adapter->scales != nullptr);
+    });
+    if (!used) {
+      fail_usage("bench {}: --methods {} takes nothing from --adapter {}", shared.what, fmt::join(shared.methods, ","),
+                 common.adapter->string());
+    }
   }
   if (table.given("groups-per-token")) options.routing.groups_per_token = shared.groups_per_token;
   if (table.given("window")) options.routing.window = shared.window;

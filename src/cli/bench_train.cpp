@@ -1,8 +1,7 @@
-#include <fmt/ranges.h>
-
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "bench/bench_line.h"
 #include "cli/bench_model.h"
 #include "cli/device.h"
 #include "cli/output.h"
@@ -18,17 +17,13 @@ std::string heading() {
 }
 
 std::string row(const nlohmann::json& line) {
-  std::vector<std::string> ratios;
-  for (const auto& [method, ratio] : line["ratio_to"].items()) {
-    ratios.push_back(fmt::format("{} {:.2f}", method, ratio.get<double>()));
-  }
   return fmt::format(
       "{:>8} {:<7} {:>11.1f} {:>11.1f} {:>11.1f} {:>10.1f} {:>6.1f}% {:>5.1f}% {:>8.1f}% {:>8.0f} {:>9.1e}  {}\n",
       line["length"].get<int64_t>(), line["method"].get<std::string>(), line["ms_median"].get<double>(),
       line["ms_min"].get<double>(), line["ms_max"].get<double>(), line["tokens_per_s"].get<double>(),
       100 * line["pairs_kept"].get<double>(), 100 * line["mfu"].get<double>(),
       100 * line["attention_share"].get<double>(), 1e-6 * line["peak_extra_bytes"].get<double>(),
-      line["max_error"].get<double>(), fmt::join(ratios, ", "));
+      line["max_error"].get<double>(), ratio_text(line));
 }
 
 }  // namespace
