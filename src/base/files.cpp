@@ -63,7 +63,7 @@ fs::path beside(const fs::path& path, std::string_view kind) {
 /// The process that `name` is the temporary name of, as beside() makes them; 0 for other names.
 pid_t writer_of(const std::string& name) {
   const size_t dash = name.rfind('-');
-  if (!name.starts_with(".") || dash == std::string::npos) return 0;
+  if (!name.starts_with('.') || dash == std::string::npos) return 0;
   const std::string_view before(name.data(), dash), digits(name.data() + dash + 1, name.size() - dash - 1);
   if (!before.ends_with(".tmp")) return 0;
   pid_t writer = 0;

@@ -110,7 +110,8 @@ class OptionTable {
 
   /// An enum with its names.
   template <typename E>
-  Option& add_choice(std::string name, E* target, std::vector<std::pair<std::string, E>> choices, std::string help);
+  Option& add_choice(std::string name, E* target, const std::vector<std::pair<std::string, E>>& choices,
+                     std::string help);
 
   /// An argument without a flag, in order of declaration. A list takes all that remain.
   template <typename T>
@@ -233,7 +234,7 @@ Option& OptionTable::add(std::string name, T* target, std::string help) {
 }
 
 template <typename E>
-Option& OptionTable::add_choice(std::string name, E* target, std::vector<std::pair<std::string, E>> choices,
+Option& OptionTable::add_choice(std::string name, E* target, const std::vector<std::pair<std::string, E>>& choices,
                                 std::string help) {
   Option& option = declare(std::move(name), std::move(help));
   for (const auto& choice : choices) option.choices_.push_back(choice.first);

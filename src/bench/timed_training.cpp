@@ -1,5 +1,6 @@
 #include "bench/timed_training.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "bench/timing.h"

@@ -1,5 +1,7 @@
 #include "bench/train_bench.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <cmath>
 

@@ -25,7 +25,7 @@ class Lexer {
       source_ += source[i] == '\r' ? '\n' : source[i];
     }
     // A template's last line break is dropped.
-    if (source_.ends_with("\n")) source_.pop_back();
+    if (source_.ends_with('\n')) source_.pop_back();
   }
 
   std::vector<Token> run() {

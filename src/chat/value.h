@@ -38,6 +38,7 @@ class Dict {
 class Value {
  public:
   Value() = default;  ///< Undefined.
+  // NOLINTBEGIN(google-explicit-constructor): templates mix these types as they come.
   Value(None value) : data_(value) {}
   Value(bool value) : data_(value) {}
   Value(int64_t value) : data_(value) {}
@@ -46,6 +47,7 @@ class Value {
   Value(const char* value) : data_(std::string(value)) {}
   Value(List value);
   Value(Dict value);
+  // NOLINTEND(google-explicit-constructor)
   static Value from_json(const nlohmann::ordered_json& json);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }

@@ -1,6 +1,7 @@
 #include "cli/train_command.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "attention/methods/focus_attention.h"
 #include "attention/methods/registry.h"
@@ -71,7 +72,7 @@ class TrainCommand : public Command {
       }
       if (routers_.gate()) routers_.watch(eval_);
       routers_.resolve(table, first, attention_, common_.seed);
-      router_flags_ = first;
+      router_flags_ = std::move(first);
     }
     if (trains_weights) {
       weights_.resolve(table, flags_);

@@ -1,5 +1,6 @@
 #include "dist/socket_collective.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -129,7 +130,7 @@ void SocketCollective::exchange(const std::vector<Bytes>& out, const std::vector
     const int ready = poll(waiting.data(), waiting.size(), milliseconds_until(deadline));
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) {
-      if (silent.empty()) silent = ranks;
+      if (silent.empty()) silent = std::move(ranks);
       fail_all(fmt::format("rank {} did not answer within {:g} s (--dist-timeout)", fmt::join(silent, " and "),
                            std::chrono::duration<double>(timeout_).count()));
     }

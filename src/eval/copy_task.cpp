@@ -1,5 +1,7 @@
 #include "eval/copy_task.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <cmath>
 
 #include "base/error.h"

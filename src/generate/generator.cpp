@@ -1,5 +1,7 @@
 #include "generate/generator.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <chrono>
 

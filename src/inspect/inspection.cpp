@@ -1,6 +1,7 @@
 #include "inspect/inspection.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -121,9 +122,9 @@ InspectedText inspected_text(const std::vector<Document>& documents, TokenTexts&
   return text;
 }
 
-Inspection inspect(const CausalLM& model, std::shared_ptr<const Router> router, const InspectedText& text,
+Inspection inspect(const CausalLM& model, const std::shared_ptr<const Router>& router, const InspectedText& text,
                    const InspectionOptions& options, const std::function<bool(int64_t, int64_t)>& progress,
-                   std::shared_ptr<const HeadScales> scales) {
+                   const std::shared_ptr<const HeadScales>& scales) {
   const at::NoGradGuard no_grad;
   Inspection result;
   result.config = router->config();

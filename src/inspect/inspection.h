@@ -65,8 +65,8 @@ struct Inspection {
 /// Runs the model over the text with this router, and with trained scalars of the heads if there are any. Calls
 /// `progress(done windows, windows)` and gives up with an empty `layers` when it returns false. Throws Error as forward
 /// passes do.
-Inspection inspect(const CausalLM& model, std::shared_ptr<const Router> router, const InspectedText& text,
+Inspection inspect(const CausalLM& model, const std::shared_ptr<const Router>& router, const InspectedText& text,
                    const InspectionOptions& options, const std::function<bool(int64_t, int64_t)>& progress = {},
-                   std::shared_ptr<const HeadScales> scales = nullptr);
+                   const std::shared_ptr<const HeadScales>& scales = nullptr);
 
 }  // namespace focus

@@ -21,7 +21,7 @@ std::string visible(const std::string& text) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == ' ') {
-      result += "_";
+      result += '_';
     } else if (c == '\n') {
       result += "\\n";
     } else if (byte < 0x20 || byte == 0x7f) {

@@ -82,7 +82,7 @@ bool is_apostrophe(char32_t point) {
 }
 
 bool is_byte_token(std::string_view token) {
-  return token.size() == 6 && token.starts_with("<0x") && token.ends_with(">");
+  return token.size() == 6 && token.starts_with("<0x") && token.ends_with('>');
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ ListIndex::ListIndex(const int32_t* key_group, int64_t tk, const int32_t* probes
     check_id(key_group[j], "key_group");
     last = std::max(last, key_group[j]);
   }
-  const size_t lists = static_cast<size_t>(last + 1);
+  const size_t lists = static_cast<size_t>(int64_t{last} + 1);
   key_begin_.assign(lists + 1, 0);
   for (int64_t j = 0; j < tk; ++j) {
     if (key_group[j] >= 0) ++key_begin_[key_group[j] + 1];

@@ -1,5 +1,7 @@
 #include "report/document.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/progress.h"

@@ -50,9 +50,9 @@ struct Bpe::Memory::Impl {
     uint32_t end;
   };
   struct Hash {
-    size_t operator()(SymbolsView symbols) const {
-      uint64_t hash = symbols.size();
-      for (const int32_t symbol : symbols) {
+    size_t operator()(SymbolsView key) const {
+      uint64_t hash = key.size();
+      for (const int32_t symbol : key) {
         hash = (hash ^ static_cast<uint32_t>(symbol)) * 0x9E3779B97F4A7C15u;
         hash ^= hash >> 32;
       }

@@ -1,6 +1,7 @@
 #include "train/centroid_trainer.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>

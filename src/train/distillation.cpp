@@ -1,5 +1,7 @@
 #include "train/distillation.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <limits>
 

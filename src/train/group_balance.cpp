@@ -1,5 +1,7 @@
 #include "train/group_balance.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <cmath>
 
 #include "attention/routing/sinkhorn.h"

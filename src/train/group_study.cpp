@@ -1,5 +1,7 @@
 #include "train/group_study.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>

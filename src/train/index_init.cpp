@@ -1,5 +1,7 @@
 #include "train/index_init.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>

@@ -1,6 +1,7 @@
 #include "train/layer_trainer.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <map>

@@ -1,6 +1,7 @@
 #include "train/lm_trainer.h"
 
 #include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
 

@@ -1,5 +1,6 @@
 #include "train/model_optimizer.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/ranges.h>
 
 #include <array>

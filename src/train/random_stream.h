@@ -20,7 +20,7 @@ enum : int64_t {
 /// uninterrupted one would have drawn. SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, 2014).
 class RandomStream {
  public:
-  explicit RandomStream(std::initializer_list<int64_t> key) {
+  RandomStream(std::initializer_list<int64_t> key) {
     for (const int64_t part : key) {
       state_ += static_cast<uint64_t>(part);
       state_ = next();

@@ -1,5 +1,6 @@
 #include "train/ste_trainer.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
 

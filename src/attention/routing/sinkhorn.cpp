@@ -1,6 +1,7 @@
 #include "attention/routing/sinkhorn.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>
@@ -110,8 +111,8 @@ std::vector<int64_t> draw_seeds(int64_t n, int64_t k, std::mt19937_64& random) {
 }
 
 // When one cluster is far too large and another far too small, the small one moves to a random point of the large one.
-void split_largest(at::Tensor centers, at::Tensor potentials, const at::Tensor& x, const at::Tensor& chosen,
-                   const at::Tensor& counts, std::mt19937_64& random) {
+void split_largest(const at::Tensor& centers, const at::Tensor& potentials, const at::Tensor& x,
+                   const at::Tensor& chosen, const at::Tensor& counts, std::mt19937_64& random) {
   constexpr double kTooSmall = 0.6;
   constexpr double kTooLarge = 1.6;
   const double mean = static_cast<double>(x.size(0)) / static_cast<double>(counts.size(0));

@@ -1,5 +1,7 @@
 #include "eval/tasks/requests.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <cmath>
 

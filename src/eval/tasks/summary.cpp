@@ -109,7 +109,7 @@ TaskResult TaskScores::result(int64_t shots, int64_t prefix_tokens, int64_t cont
   line_ += fmt::format(" ({} items, {:.0f} tokens on average, {:.2f}% of pairs", records_.size(),
                        mean_error(tokens_).mean, 100 * kept);
   if (truncated_ > 0) line_ += fmt::format(", {} cut to {} tokens", truncated_, context);
-  line_ += ")";
+  line_ += ')';
   return {std::move(summary), std::move(records_), std::move(line_)};
 }
 

@@ -81,6 +81,7 @@ FOCUS_APART void dot_rows(const float* q, int64_t dim, const T* const* keys, int
 template <int kCount, typename T>
 FOCUS_APART void add_panel(const float* weights, const T* const* rows, int64_t count, int64_t column, float shrink,
                            float* out) {
+  constexpr int64_t kLine = 64 / sizeof(T);  // Elements of a cache line.
   Vec sum[kCount];
 #pragma GCC unroll 8
   for (int v = 0; v < kCount; ++v) sum[v] = load(out + column + v * kVec) * shrink;
@@ -88,10 +89,10 @@ FOCUS_APART void add_panel(const float* weights, const T* const* rows, int64_t c
     const Vec weight = splat(weights[x]);
     if (x + kAhead < count) {
       __builtin_prefetch(rows[x + kAhead] + column);
-      if (kCount * FOCUS_VECTOR > 64) __builtin_prefetch(rows[x + kAhead] + column + 64 / sizeof(T));
+      if (kCount * FOCUS_VECTOR > 64) __builtin_prefetch(rows[x + kAhead] + column + kLine);
       if (kCount * FOCUS_VECTOR > 128) {
-        __builtin_prefetch(rows[x + kAhead] + column + 128 / sizeof(T));
-        __builtin_prefetch(rows[x + kAhead] + column + 192 / sizeof(T));
+        __builtin_prefetch(rows[x + kAhead] + column + 2 * kLine);
+        __builtin_prefetch(rows[x + kAhead] + column + 3 * kLine);
       }
     }
 #pragma GCC unroll 8
