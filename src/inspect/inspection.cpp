@@ -144,7 +144,7 @@ Inspection inspect(const CausalLM& model, const std::shared_ptr<const Router>& r
                            .excerpt_tokens = options.excerpt_tokens,
                            .lengths = result.lengths,
                            .seed = options.seed},
-                          std::move(scales));
+                          scales);
   for (int64_t w = 0; w < text.windows(); ++w) {
     const std::span<const int32_t> ids = text.window(w);
     const at::Tensor input = at::tensor(std::vector<int64_t>(ids.begin(), ids.end()), at::kLong).unsqueeze(0);
