@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "train/lm_loss.h"
 #include "train/repeats.h"
+#include "train/window_pass.h"
 
 namespace focus {
 
@@ -23,18 +24,6 @@ constexpr double kBeta1 = 0.9, kBeta2 = 0.98;
 constexpr double kScaleRate = 5.0;
 // Step of the potentials against the log of the lists' shares in one window, which are noisy.
 constexpr double kBalanceRate = 0.02;
-
-at::Tensor ids_of(const TrainWindows::Window& window) {
-  return at::tensor(window.ids, at::kLong).unsqueeze(0);
-}
-
-ForwardOptions forward_options(const TrainWindows::Window& window) {
-  ForwardOptions options;
-  if (window.document_start.back() != 0) {
-    options.document_start = at::tensor(window.document_start, at::kInt).unsqueeze(0);
-  }
-  return options;
-}
 
 double share_of(const PairCount& pairs) {
   return pairs.causal > 0 ? static_cast<double>(pairs.kept) / static_cast<double>(pairs.causal) : 1.0;
